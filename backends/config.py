@@ -1,0 +1,185 @@
+"""What a checkpoint's `config.json` says about a model, as frozen values with Hugging Face's names on the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+FULL = "full_attention"
+SLIDING = "sliding_attention"
+TARGET_TYPES = ("qwen3", "llama")
+ROPE_TYPES = ("default", "linear", "llama3")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: the message says what was found, what was expected and what to do."""
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """Rotary embedding: base `theta` and, for long-context checkpoints, how its frequencies are rescaled."""
+
+    theta: float
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position: int = 0
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> RopeConfig:
+        """Read `rope_theta` + `rope_scaling`, or the newer `rope_parameters`. Raises CheckpointError."""
+        scaling = dict(config.get("rope_scaling") or {}) | dict(config.get("rope_parameters") or {})
+        theta = scaling.get("rope_theta", config.get("rope_theta", 10000.0))
+        kind = scaling.get("rope_type", scaling.get("type", "default"))
+        if kind not in ROPE_TYPES:
+            raise CheckpointError(
+                f"config.json asks for RoPE scaling {kind!r}; supported are {', '.join(ROPE_TYPES)}. "
+                "Remove the scaling (shorter context) or use another checkpoint"
+            )
+        if kind == "default":
+            return cls(theta=float(theta))
+        low, high = float(scaling.get("low_freq_factor", 1.0)), float(scaling.get("high_freq_factor", 4.0))
+        original = int(scaling.get("original_max_position_embeddings", config.get("max_position_embeddings", 0)))
+        return cls(float(theta), kind, float(_need(scaling, "factor")), low, high, original)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a decoder stack; shared by target and drafter. Sizes are numbers of channels, heads or layers."""
+
+    model_type: str
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    rms_norm_eps: float
+    max_position_embeddings: int
+    qk_norm: bool
+    attention_bias: bool
+    rope: RopeConfig
+
+
+@dataclass(frozen=True)
+class TargetConfig(ModelConfig):
+    """A Qwen3 or Llama target."""
+
+    tie_word_embeddings: bool = False
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> TargetConfig:
+        """Read a target's `config.json`. Raises CheckpointError for what this decoder does not compute."""
+        model_type = config.get("model_type")
+        if model_type not in TARGET_TYPES:
+            raise CheckpointError(
+                f"config.json has model_type {model_type!r}; supported targets are {', '.join(TARGET_TYPES)}"
+            )
+        if "dflash_config" in config:
+            raise CheckpointError("this checkpoint is a DFlash drafter, not a target: pass it as --draft")
+        for key, neutral in (("mlp_bias", False), ("use_sliding_window", False), ("hidden_act", "silu")):
+            if config.get(key, neutral) != neutral:
+                raise CheckpointError(f"config.json sets {key} to {config[key]!r}; only {neutral!r} is supported")
+        shape = _shape(config, qk_norm=model_type == "qwen3")
+        return cls(**shape, tie_word_embeddings=bool(config.get("tie_word_embeddings", False)))
+
+
+@dataclass(frozen=True)
+class DrafterConfig(ModelConfig):
+    """A DFlash drafter in the released format (`z-lab/*-DFlash-*`): Qwen3 fields plus `dflash_config`.
+
+    `target_layer_ids` are the taps: 0-based target blocks whose output feeds the context feature. `sliding_window`
+    counts positions; it applies to layers of type `sliding_attention`. A layer is causal inside the block when
+    `is_causal` says so or, where that is absent, when it slides (the rule of the reference loader).
+    """
+
+    block_size: int
+    num_target_layers: int
+    mask_token_id: int
+    target_layer_ids: tuple[int, ...]
+    layer_types: tuple[str, ...]
+    sliding_window: int | None = None
+    is_causal: bool | None = None
+    input_embedding_scale: float = 1.0
+    output_multiplier: float = 1.0
+    final_logit_softcapping: float = 0.0
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> DrafterConfig:
+        """Read a drafter's `config.json`. Taps and mask id are never guessed. Raises CheckpointError."""
+        if "dflash_config" not in config:
+            raise CheckpointError("config.json has no dflash_config: this is not a DFlash drafter")
+        flat = {**config, **(config["dflash_config"] or {})}
+        _refuse_successors(config, flat)
+        shape = _shape(config, qk_norm=True)
+        num_layers = shape["num_layers"]
+        layer_types = tuple(config.get("layer_types") or (FULL,) * num_layers)
+        sliding_window = config.get("sliding_window")
+        if len(layer_types) != num_layers or not set(layer_types) <= {FULL, SLIDING}:
+            raise CheckpointError(f"layer_types is {list(layer_types)}; expected {num_layers} of {FULL} or {SLIDING}")
+        if SLIDING in layer_types and not sliding_window:
+            raise CheckpointError(f"layer_types has {SLIDING} but sliding_window is {sliding_window!r}")
+        is_causal = flat.get("is_causal")
+        return cls(
+            **shape,
+            block_size=int(_need(flat, "block_size")),
+            num_target_layers=int(_need(flat, "num_target_layers")),
+            mask_token_id=int(_need(flat, "mask_token_id")),
+            target_layer_ids=tuple(int(i) for i in _need(flat, "target_layer_ids")),
+            layer_types=layer_types,
+            sliding_window=int(sliding_window or 0) if SLIDING in layer_types else None,
+            is_causal=None if is_causal is None else bool(is_causal),
+            input_embedding_scale=float(flat.get("input_embedding_scale") or 1.0),
+            output_multiplier=float(flat.get("output_multiplier") or 1.0),
+            final_logit_softcapping=float(flat.get("final_logit_softcapping") or 0.0),
+        )
+
+    def window(self, layer: int) -> int | None:
+        """The sliding window of a layer, or None where it sees the whole context."""
+        return self.sliding_window if self.layer_types[layer] == SLIDING else None
+
+    def causal(self, layer: int) -> bool:
+        """Whether a block slot of this layer is blind to the slots after it."""
+        return self.layer_types[layer] == SLIDING if self.is_causal is None else self.is_causal
+
+
+def _need(config: Mapping[str, Any], key: str) -> Any:
+    if config.get(key) is None:
+        raise CheckpointError(f"config.json has no {key!r}, which this kind of checkpoint must have")
+    return config[key]
+
+
+def _shape(config: Mapping[str, Any], *, qk_norm: bool) -> dict[str, Any]:
+    heads, hidden = int(_need(config, "num_attention_heads")), int(_need(config, "hidden_size"))
+    kv_heads = int(config.get("num_key_value_heads") or heads)
+    if heads % kv_heads:
+        raise CheckpointError(f"config.json has {heads} query heads over {kv_heads} kv heads: not a whole group size")
+    return {
+        "model_type": str(config.get("model_type")),
+        "hidden_size": hidden,
+        "intermediate_size": int(_need(config, "intermediate_size")),
+        "num_layers": int(_need(config, "num_hidden_layers")),
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": int(config.get("head_dim") or hidden // heads),
+        "vocab_size": int(_need(config, "vocab_size")),
+        "rms_norm_eps": float(config.get("rms_norm_eps", 1e-6)),
+        "max_position_embeddings": int(config.get("max_position_embeddings", 2048)),
+        "qk_norm": qk_norm,
+        "attention_bias": bool(config.get("attention_bias", False)),
+        "rope": RopeConfig.from_dict(config),
+    }
+
+
+def _refuse_successors(config: Mapping[str, Any], flat: Mapping[str, Any]) -> None:
+    """Formats that would load in part and then draft badly: named, never half-read."""
+    names = ", ".join(config.get("architectures") or ())
+    for key in ("conv_kernel_size", "selector_rank", "markov_rank", "mask_embedding"):
+        if flat.get(key):
+            raise CheckpointError(
+                f"this drafter ({names or 'unnamed'}) has {key}: it is a successor of DFlash (DFlash 2, DSpark), "
+                "which is not supported; use a DFlash drafter"
+            )

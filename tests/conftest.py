@@ -1,0 +1,37 @@
+"""What every test gets: a home of its own, no network, no settings from outside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
+
+SETTINGS_FROM_OUTSIDE = ("XDG_", "DFLASH_", "_DFLASH_", "HF_", "NO_COLOR", "FORCE_COLOR")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder; all folders of the user lie in it."""
+    folder = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        if name.startswith(SETTINGS_FROM_OUTSIDE):
+            monkeypatch.delenv(name)
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(folder / "hub"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def embedded_target() -> Path:
+    """The folder of the embedded pair's target, where this machine has it. Session scope: before `home` hides it."""
+    from dflash_cli.fetch import cached
+
+    folder = cached("embedded:smollm2-135m")
+    if folder is None:
+        pytest.skip("the embedded target is not cached: answer one prompt with `dflash run` first")
+    return folder
