@@ -1,0 +1,225 @@
+"""The decoder: one loop for plain and speculative decoding, greedy and sampled, one prompt or many."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from backends.base import Clock
+from dflash_cli.errors import DFlashError, UsageError
+from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, FinishReason, Prefilled
+from dflash_cli.sampling import SamplingParams, choose, count_accepted, penalise, seen_before_slots, uniform
+
+if TYPE_CHECKING:
+    from backends.base import Backend
+
+
+class StopFinder(Protocol):
+    """Looks for stop strings in the ids pushed to it (`dflash_cli.stream.TextStream`)."""
+
+    stopped_after: int | None
+
+    def push(self, ids: Sequence[int]) -> str:
+        """Take more ids; `stopped_after` then says after how many ids in all a stop string was complete."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One answer to make. `max_new_tokens` None = as many as the context holds. `finder` makes a fresh StopFinder."""
+
+    prompt_ids: Sequence[int]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    max_new_tokens: int | None = None
+    stop_ids: frozenset[int] = frozenset()
+    finder: Callable[[], StopFinder] | None = None
+
+
+@dataclass
+class Resident:
+    """What a batch row's cache holds: the first `length` of `ids` are there, for target and drafter alike."""
+
+    ids: list[int] = field(default_factory=list)
+    length: int = 0
+
+    def shared_prefix(self, prompt_ids: Sequence[int]) -> int:
+        """How many leading ids need no prefill; the prompt's last one always does, for its logits."""
+        limit = min(self.length, len(prompt_ids) - 1)
+        return next((i for i in range(limit) if self.ids[i] != prompt_ids[i]), limit)
+
+
+class Answer:
+    """An answer in the making: a request at work in one batch row."""
+
+    def __init__(self, index: int, row: int, request: Request, limit: int, device: torch.device) -> None:
+        self.index, self.row, self.request, self.limit = index, row, request, limit
+        self.ids = list(request.prompt_ids)
+        self.prompt_len = len(self.ids)
+        self.seed = secrets.randbits(63) if request.params.seed is None else request.params.seed
+        self.finder = request.finder() if request.finder else None
+        self.started = 0.0
+        self.device = device
+        self.seen: Tensor | None = None
+        self.answered: Tensor | None = None
+
+    @property
+    def start(self) -> int:
+        """The committed length: where the anchor, the last id, will stand in the cache."""
+        return len(self.ids) - 1
+
+    def choose(self, logits: Tensor, block: Sequence[int] | Tensor) -> Tensor:
+        """logits [w, V] for the places after block [w] -> the target's own ids [w]."""
+        params, first = self.request.params, len(self.ids)
+        if params.penalises:
+            logits = self._penalise(logits, torch.as_tensor(block, device=logits.device))
+        uniforms = [] if params.greedy else [uniform(self.seed, first + k) for k in range(len(logits))]
+        return choose(logits, params, uniforms)
+
+    def _penalise(self, logits: Tensor, block: Tensor) -> Tensor:
+        if self.seen is None or self.answered is None:
+            self.seen = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
+            self.answered = self.seen.clone()
+            self.seen[torch.tensor(self.ids[: self.prompt_len], device=logits.device)] = True
+        answered = torch.tensor(self.ids[self.prompt_len :], dtype=torch.long, device=logits.device)
+        self.seen[answered] = True
+        self.answered[answered] = True
+        seen = seen_before_slots(self.seen, block)
+        # Before the first id the block is the prompt's last id, which is not part of the answer.
+        own = seen_before_slots(self.answered, block) if len(answered) else self.answered.unsqueeze(0)
+        return penalise(logits.float(), self.request.params, seen, own)
+
+    def commit(self, new_ids: Sequence[int]) -> tuple[tuple[int, ...], FinishReason | None]:
+        """Take the ids up to the first stop or the limit; nothing past it is kept. A stop beats the limit."""
+        room = self.limit - (len(self.ids) - self.prompt_len)
+        kept = list(new_ids[:room])
+        at = next((i for i, each in enumerate(kept) if each in self.request.stop_ids), None)
+        reason: FinishReason | None = "stop" if at is not None else None
+        kept = kept if at is None else kept[: at + 1]
+        if self.finder is not None:
+            before = len(self.ids) - self.prompt_len
+            self.finder.push(kept if at is None else kept[:-1])
+            if self.finder.stopped_after is not None:
+                kept, reason = kept[: self.finder.stopped_after - before], "stop"
+        self.ids += kept
+        if reason is None and len(self.ids) - self.prompt_len >= self.limit:
+            reason = "length"
+        return tuple(kept), reason
+
+
+class Decoder:
+    """Turns prompts into events over a backend, and keeps what the cache holds from one prompt to the next."""
+
+    def __init__(self, backend: Backend, width: int | None = None) -> None:
+        """`width`: ids a verify pass takes, anchor included; 1 decodes plainly. None = the drafter's trained block."""
+        if width is not None and not 1 <= width <= backend.block_size:
+            why = (
+                f"the drafter was trained on blocks of {backend.block_size}" if backend.block_size > 1 else "no drafter"
+            )
+            raise UsageError(f"block size {width} is not possible ({why}); expected 1 to {backend.block_size}")
+        self.backend = backend
+        self.width = width or backend.block_size
+        self.clock = Clock(backend.device)
+        self.resident = [Resident() for _ in range(backend.batch_size)]
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """The events of one answer: Prefilled, then BlockDrafted and BlockVerified a block, then Finished.
+
+        Raises DFlashError for an empty prompt or one that does not fit. May be closed or interrupted anywhere.
+        """
+        for _, event in self.generate_many([request]):
+            yield event
+
+    def generate_many(self, requests: Iterable[Request]) -> Iterator[tuple[int, Event]]:
+        """(index of the request, event) of many answers; a finished row takes the next request at once."""
+        waiting = enumerate(requests)
+        free = list(range(self.backend.batch_size))
+        running: dict[int, Answer] = {}
+        while True:
+            while free and (entry := next(waiting, None)) is not None:
+                answer = self._admit(free[0], *entry)
+                events = list(self._prefill(answer))
+                if not isinstance(events[-1], Finished):
+                    running[free.pop(0)] = answer
+                yield from ((answer.index, event) for event in events)
+            if not running:
+                return
+            for row, event in self._step(running):
+                yield running[row].index, event
+                if isinstance(event, Finished):
+                    del running[row]
+                    free.append(row)
+
+    def _admit(self, row: int, index: int, request: Request) -> Answer:
+        room = self.backend.max_len - len(request.prompt_ids)
+        if not request.prompt_ids:
+            raise DFlashError("the prompt is empty: there is nothing to answer")
+        if room < 1:
+            raise DFlashError(
+                f"the prompt has {len(request.prompt_ids)} tokens and the context holds {self.backend.max_len}, "
+                "the answer included; shorten the prompt or pass a larger --context"
+            )
+        wanted = room if request.max_new_tokens is None else request.max_new_tokens
+        if wanted < 1:
+            raise UsageError(f"max_new_tokens is {wanted}; expected at least 1")
+        return Answer(index, row, request, min(room, wanted), self.backend.device)
+
+    def _prefill(self, answer: Answer) -> Iterator[Event]:
+        begun = time.perf_counter()
+        resident, prompt_ids = self.resident[answer.row], answer.ids.copy()
+        reused = resident.length = resident.shared_prefix(prompt_ids)
+        ids = torch.tensor(prompt_ids[reused:], device=self.backend.device)
+        logits = self.backend.prefill(ids, reused, answer.row)
+        first = answer.choose(logits.unsqueeze(0), prompt_ids[-1:]).tolist()
+        self.resident[answer.row] = Resident(answer.ids, len(prompt_ids))
+        answer.started = time.perf_counter()
+        kept, reason = answer.commit(first)
+        yield Prefilled(len(prompt_ids), reused, kept, (answer.started - begun) * 1e3)
+        if reason is not None:
+            yield self._finish(answer, reason)
+
+    def _step(self, running: dict[int, Answer]) -> Iterator[tuple[int, Event]]:
+        """One block of every row: draft, choose, verify, accept, the one host copy, then commit and tell."""
+        backend, width = self.backend, self.width
+        rows = range(backend.batch_size)
+        # An idle row computes junk past what it holds, which the next prefill there may still reuse.
+        start = [running[row].start if row in running else self.resident[row].length for row in rows]
+        anchors = torch.tensor([running[row].ids[-1] if row in running else 0 for row in rows], device=backend.device)
+        marks = [self.clock.mark()]
+        block = anchors.unsqueeze(1)
+        if width > 1:
+            block = torch.cat((block, backend.draft(anchors, start)[:, : width - 1].argmax(-1)), 1)
+        marks.append(self.clock.mark())
+        choices = self._choose(backend.verify(block, start), block, running)
+        told = torch.cat((block, choices, count_accepted(block, choices).unsqueeze(1)), 1)
+        marks.append(self.clock.mark())
+        host = told.tolist()
+        draft_ms, verify_ms = self.clock.ms(marks[0], marks[1]), self.clock.ms(marks[1], marks[2])
+        for row, answer in list(running.items()):
+            drafts, own, accepted = host[row][1:width], host[row][width:-1], host[row][-1]
+            kept, reason = answer.commit(own[: accepted + 1])
+            self.resident[row].length = answer.start
+            if drafts:
+                yield row, BlockDrafted(start[row], tuple(drafts))
+            # A stop inside the accepted drafts ends the count there: the drafts after it were never in question.
+            num_drafted = len(kept) if len(kept) <= accepted else width - 1
+            counted = min(accepted, len(kept))
+            yield row, BlockVerified(start[row], counted, kept, num_drafted, draft_ms, verify_ms)
+            if reason is not None:
+                yield row, self._finish(answer, reason)
+
+    def _choose(self, logits: Tensor, block: Tensor, running: dict[int, Answer]) -> Tensor:
+        """The target's own ids [B, w]; rows are only told apart where a row's choice is more than an argmax."""
+        choices = logits.argmax(-1)
+        for row, answer in running.items():
+            params = answer.request.params
+            if params.penalises or not params.greedy:
+                choices[row] = answer.choose(logits[row], block[row])
+        return choices
+
+    def _finish(self, answer: Answer, reason: FinishReason) -> Finished:
+        return Finished(reason, (time.perf_counter() - answer.started) * 1e3)

@@ -1,0 +1,72 @@
+"""Figures against hand-computed event lists, and sums that must hold for any."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, Prefilled
+from dflash_cli.stats import AnswerStats
+
+EVENTS: list[Event] = [
+    Prefilled(10, 4, (7,), 50.0),
+    BlockDrafted(10, (1, 2, 3)),
+    BlockVerified(10, 2, (1, 2, 9), 3, 5.0, 20.0),
+    BlockDrafted(13, (4, 5, 6)),
+    BlockVerified(13, 0, (8,), 3, 6.0, 22.0),
+    BlockDrafted(14, (1, 0, 3)),
+    BlockVerified(14, 2, (1, 0), 2, 5.0, 21.0),
+    Finished("stop", 100.0),
+]
+
+
+def folded(events: list[Event]) -> AnswerStats:
+    stats = AnswerStats()
+    for event in events:
+        stats.add(event)
+    return stats
+
+
+def test_figures_by_hand() -> None:
+    stats = folded(EVENTS)
+    assert stats.ids == [7, 1, 2, 9, 8, 1, 0]
+    assert stats.acceptance() == {"tau": 2.0, "rate": 0.5, "lengths": [3, 1, 2]}
+    timings = stats.timings()
+    assert timings.pop("ttft_ms") is not None
+    assert timings == {
+        "prefill_ms": 50.0,
+        "draft_ms": 16.0,
+        "verify_ms": 63.0,
+        "other_ms": 21.0,
+        "decode_s": 0.1,
+        "tokens_per_s": 60.0,
+    }
+    assert stats.reason == "stop"
+    assert stats.summary() == "7 tokens · 60.0 tok/s · τ 2.00 · 50% of drafts accepted · reused 4 of 10"
+
+
+def test_without_drafts_there_is_no_rate() -> None:
+    stats = folded([Prefilled(3, 0, (1,), 1.0), BlockVerified(3, 0, (2,), 0, 0.0, 9.0), Finished("length", 10.0)])
+    assert stats.acceptance() == {"tau": 1.0, "rate": None, "lengths": [1]}
+    assert "τ" not in stats.summary()
+    assert "length limit" in stats.summary()
+
+
+def test_an_interrupted_answer_keeps_its_figures() -> None:
+    stats = folded(EVENTS[:3])
+    assert stats.reason == "interrupted"
+    assert stats.decode_ms >= 0
+    assert stats.tau == 3
+    assert folded([]).acceptance() == {"tau": None, "rate": None, "lengths": []}
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=1, max_size=40))
+def test_tau_times_blocks_is_the_tokens_after_the_first(blocks: list[tuple[int, int]]) -> None:
+    events: list[Event] = [Prefilled(1, 0, (1,), 1.0)]
+    for accepted, more in blocks:
+        events.append(BlockVerified(0, accepted, (5,) * (accepted + 1), accepted + more, 1.0, 1.0))
+    stats = folded(events)
+    assert stats.tau is not None
+    assert stats.tau * len(blocks) == pytest.approx(len(stats.ids) - 1)
+    assert stats.rate is None or 0 <= stats.rate <= 1
