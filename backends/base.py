@@ -41,6 +41,13 @@ class Backend(Protocol):
         """ids [B, w] anchor + drafts from `start`, w <= b -> logits [B, w, V]; row k speaks of the place after id k."""
 
 
+def on_device(
+    values: Sequence[int] | Sequence[float], device: torch.device, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Host numbers as a tensor on a device. torch.tensor(..., device=) would wait for all work queued there."""
+    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+
+
 class Clock:
     """Marks in time on a device, read after the block's one synchronisation."""
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backends.base import on_device
+
 
 class Span:
     """`num_rows` new cache rows for each batch row, the first at `start` (host integers, one a batch row).
@@ -21,7 +23,7 @@ class Span:
         self.start, self.num_rows, self.row = list(start), num_rows, row
         self.length = max(self.start) + num_rows
         steps = torch.arange(num_rows, device=device)
-        self.positions = torch.tensor(self.start, device=device).unsqueeze(1) + steps
+        self.positions = on_device(self.start, device).unsqueeze(1) + steps
 
     @property
     def aligned(self) -> bool:

@@ -146,9 +146,9 @@ def _explained(source: Source) -> Iterator[None]:
 
 
 def _explanation(source: Source, err: Exception) -> DFlashError:
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
-    page = f"https://huggingface.co/{source.repo}"
+    page = f"{constants.ENDPOINT}/{source.repo}"
     if isinstance(err, errors.GatedRepoError):
         return DFlashError(f"{source.repo} is gated: accept its terms on {page} and log in with `hf auth login`")
     if isinstance(err, errors.RevisionNotFoundError):

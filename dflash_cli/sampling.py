@@ -104,9 +104,11 @@ def draw(probabilities: Tensor, ids: Tensor, uniforms: Sequence[float]) -> Tenso
     """One id a row by inverse transform sampling: probabilities and ids [w, m], uniforms [w] in [0, 1) -> [w]."""
     import torch
 
+    from backends.base import on_device
+
     wide = torch.float32 if probabilities.device.type == "mps" else torch.float64
     cdf = probabilities.to(wide).cumsum(-1)
-    at = torch.tensor(uniforms, dtype=wide, device=cdf.device).unsqueeze(1) * cdf[:, -1:]
+    at = on_device(uniforms, cdf.device, wide).unsqueeze(1) * cdf[:, -1:]
     # right=True: the first place where the cdf exceeds u, so an id of probability 0 is never drawn.
     index = torch.searchsorted(cdf, at, right=True).clamp_(max=cdf.shape[-1] - 1)
     return ids.gather(1, index).squeeze(1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from backends.base import Clock
+from backends.base import Clock, on_device
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, FinishReason, Prefilled
 from dflash_cli.sampling import SamplingParams, choose, count_accepted, penalise, seen_before_slots, uniform
@@ -56,14 +56,13 @@ class Resident:
 class Answer:
     """An answer in the making: a request at work in one batch row."""
 
-    def __init__(self, index: int, row: int, request: Request, limit: int, device: torch.device) -> None:
+    def __init__(self, index: int, row: int, request: Request, limit: int) -> None:
         self.index, self.row, self.request, self.limit = index, row, request, limit
         self.ids = list(request.prompt_ids)
         self.prompt_len = len(self.ids)
         self.seed = secrets.randbits(63) if request.params.seed is None else request.params.seed
         self.finder = request.finder() if request.finder else None
         self.started = 0.0
-        self.device = device
         self.seen: Tensor | None = None
         self.answered: Tensor | None = None
 
@@ -84,8 +83,8 @@ class Answer:
         if self.seen is None or self.answered is None:
             self.seen = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
             self.answered = self.seen.clone()
-            self.seen[torch.tensor(self.ids[: self.prompt_len], device=logits.device)] = True
-        answered = torch.tensor(self.ids[self.prompt_len :], dtype=torch.long, device=logits.device)
+            self.seen[on_device(self.ids[: self.prompt_len], logits.device)] = True
+        answered = on_device(self.ids[self.prompt_len :], logits.device, torch.long)
         self.seen[answered] = True
         self.answered[answered] = True
         seen = seen_before_slots(self.seen, block)
@@ -166,13 +165,13 @@ class Decoder:
         wanted = room if request.max_new_tokens is None else request.max_new_tokens
         if wanted < 1:
             raise UsageError(f"max_new_tokens is {wanted}; expected at least 1")
-        return Answer(index, row, request, min(room, wanted), self.backend.device)
+        return Answer(index, row, request, min(room, wanted))
 
     def _prefill(self, answer: Answer) -> Iterator[Event]:
         begun = time.perf_counter()
         resident, prompt_ids = self.resident[answer.row], answer.ids.copy()
         reused = resident.length = resident.shared_prefix(prompt_ids)
-        ids = torch.tensor(prompt_ids[reused:], device=self.backend.device)
+        ids = on_device(prompt_ids[reused:], self.backend.device)
         logits = self.backend.prefill(ids, reused, answer.row)
         first = answer.choose(logits.unsqueeze(0), prompt_ids[-1:]).tolist()
         self.resident[answer.row] = Resident(answer.ids, len(prompt_ids))
@@ -188,7 +187,7 @@ class Decoder:
         rows = range(backend.batch_size)
         # An idle row computes junk past what it holds, which the next prefill there may still reuse.
         start = [running[row].start if row in running else self.resident[row].length for row in rows]
-        anchors = torch.tensor([running[row].ids[-1] if row in running else 0 for row in rows], device=backend.device)
+        anchors = on_device([running[row].ids[-1] if row in running else 0 for row in rows], backend.device)
         marks = [self.clock.mark()]
         block = anchors.unsqueeze(1)
         if width > 1:

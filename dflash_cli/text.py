@@ -107,16 +107,17 @@ class TextCodec:
         return start + self._encode(self._seamed(text, "user"))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids without special tokens; bytes that form no character become U+FFFD."""
-        return self._backend.decode(list(ids), skip_special_tokens=True)
+        """The text of the ids that show; bytes that form no character become U+FFFD."""
+        return self._backend.decode([each for each in ids if self.shows(each)], skip_special_tokens=False)
 
     def token_text(self, token_id: int) -> str:
         """One id on its own, special ones too, for showing it; a part of a character becomes U+FFFD."""
         return self._backend.decode([token_id], skip_special_tokens=False)
 
     def shows(self, token_id: int) -> bool:
-        """Whether `decode` makes anything of the id: it does not of special ids and of ids past the vocabulary."""
-        return token_id not in self._special_ids and bool(self._backend.id_to_token(token_id))
+        """Whether `decode` makes anything of the id: not of special ids, ends of text, and ids past the vocabulary."""
+        hidden = token_id in self._special_ids or token_id in self.stop_ids
+        return not hidden and bool(self._backend.id_to_token(token_id))
 
     def _seamed(self, text: str, role: str) -> str:
         """The text with a seam after the first character of every control string in it."""

@@ -33,6 +33,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     return tmp_path / "hub"
 
 
@@ -168,7 +169,7 @@ def answer(status: int) -> Any:
     [
         (
             errors.GatedRepoError("x", response=answer(403)),
-            "is gated: accept its terms on https://huggingface.co/org/t",
+            f"is gated: accept its terms on {constants.ENDPOINT}/org/t",
         ),
         (errors.RepositoryNotFoundError("x", response=answer(404)), "the hub has no model org/t, or it is private"),
         (errors.RevisionNotFoundError("x", response=answer(404)), "org/t has no revision 'v9'"),
