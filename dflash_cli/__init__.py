@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dflash_cli.api import Model as Model
+    from dflash_cli.api import load as load
+
 __version__: str
 
 

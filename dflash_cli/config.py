@@ -1,0 +1,253 @@
+"""The settings: each one's name, default, help and range are written here, once. Imports no click and no torch.
+
+Flags, environment variables and the file's keys are generated from the fields of `Config` (see `options.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from backends import BACKENDS
+from dflash_cli.errors import DFlashError, UsageError, nearest
+from dflash_cli.paths import config_dir
+from dflash_cli.setting_kinds import Choice, Device, File, Kind, Number, Switch, Text, Whole, split_list
+
+Default = TypeVar("Default")
+GROUPS = ("model", "text", "sampling", "output")
+OTHER_VARIABLES = ("DFLASH_CONFIG", "DFLASH_TRACEBACK", "DFLASH_WHEEL")  # of the command, not settings
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of one field of `Config`. `many`: the field holds a tuple of values of `kind`."""
+
+    name: str
+    default: Any
+    kind: Kind
+    help: str
+    group: str
+    flags: tuple[str, ...]
+    many: bool
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"DFLASH_{self.name.upper()}"
+
+    def check(self, value: object) -> Any:
+        """A value from the configuration file as the field holds it. Raises ValueError: found and expected."""
+        if not self.many:
+            return self.kind.check(value)
+        if not isinstance(value, list):
+            raise ValueError(f"found {value!r}; expected an array, each {self.kind.expected}")
+        return tuple(self.kind.check(item) for item in value)
+
+    def parse(self, text: str) -> Any:
+        """A value from its environment variable. Raises ValueError."""
+        return tuple(self.kind.parse(text) for text in split_list(text)) if self.many else self.kind.parse(text)
+
+
+def setting(default: Default, kind: Kind, help: str, group: str, *flags: str, many: bool = False) -> Default:  # noqa: A002
+    """A field of `Config`; `flags` are what the command line calls it (`--on/--off` for a switch)."""
+    value: Default = field(
+        default=default, metadata={"kind": kind, "help": help, "group": group, "flags": flags, "many": many}
+    )
+    return value
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting. None means that the model, its checkpoint or the pair decides."""
+
+    model: str | None = setting(
+        None,
+        Text("MODEL"),
+        "Model: an alias (see `dflash models`), a hub id, a folder or a .gguf file (default: picked by device).",
+        "model",
+        "--model",
+        "-m",
+    )
+    draft: str | None = setting(
+        None,
+        Text("DRAFTER"),
+        'Drafter: a hub id, a folder or an alias; "none" decodes plainly (default: the pair\'s own).',
+        "model",
+        "--draft",
+        "-d",
+    )
+    backend: str = setting("auto", Choice("auto", *BACKENDS), "How the model is computed.", "model", "--backend")
+    device: str = setting("auto", Device(), "Where: auto, cpu, cuda, cuda:N or mps.", "model", "--device")
+    dtype: str = setting(
+        "auto", Choice("auto", "float32", "bfloat16", "float16"), "Precision of the weights.", "model", "--dtype"
+    )
+    context: int | None = setting(
+        None, Whole(1), "Tokens the model can look back on (default: the model's own, capped).", "model", "--context"
+    )
+    block: int | None = setting(
+        None, Whole(1), "Tokens of a drafted block; 1 decodes plainly (default: as trained).", "model", "--block"
+    )
+    offline: bool = setting(
+        False, Switch(), "Use what is cached and never the network.", "model", "--offline/--no-offline"
+    )
+    system: str | None = setting(
+        None, Text(empty=True), "System prompt (default: the template's own).", "text", "--system", "-s"
+    )
+    thinking: bool | None = setting(
+        None, Switch(), "Let the model think before it answers (default: the pair's own).", "text", "--think/--no-think"
+    )
+    chat_template: str | None = setting(
+        None, File(), "Chat template, a Jinja file (default: the model's own).", "text", "--chat-template"
+    )
+    raw: bool = setting(
+        False, Switch(), "Continue the text as it is, without a chat template.", "text", "--raw/--no-raw"
+    )
+    max_new_tokens: int | None = setting(
+        None, Whole(1), "Most tokens of an answer (default: up to the context).", "sampling", "--max-new-tokens", "-n"
+    )
+    temperature: float | None = setting(
+        None,
+        Number(0),
+        "Sampling temperature, 0 is greedy (default: the checkpoint's).",
+        "sampling",
+        "--temperature",
+        "-t",
+    )
+    top_k: int | None = setting(
+        None, Whole(0), "Keep the k likeliest tokens, 0 keeps all (default: the checkpoint's).", "sampling", "--top-k"
+    )
+    top_p: float | None = setting(
+        None,
+        Number(0, 1, above=True),
+        "Keep the likeliest tokens up to this probability (default: the checkpoint's).",
+        "sampling",
+        "--top-p",
+    )
+    min_p: float | None = setting(
+        None,
+        Number(0, 1),
+        "Drop tokens below this share of the likeliest one's probability (default: the checkpoint's).",
+        "sampling",
+        "--min-p",
+    )
+    repetition_penalty: float | None = setting(
+        None,
+        Number(0, above=True),
+        "Weaken tokens of the prompt and answer, 1 is off (default: the checkpoint's).",
+        "sampling",
+        "--repetition-penalty",
+    )
+    presence_penalty: float | None = setting(
+        None,
+        Number(),
+        "Subtracted from logits of tokens in the answer, 0 is off (default: the checkpoint's).",
+        "sampling",
+        "--presence-penalty",
+    )
+    seed: int | None = setting(
+        None, Whole(), "Same seed, same text (default: another one each time).", "sampling", "--seed"
+    )
+    stop: tuple[str, ...] = setting(
+        (), Text(), "Text that ends the answer and is left out of it; may be repeated.", "sampling", "--stop", many=True
+    )
+    quiet: bool = setting(False, Switch(), "Print the answer and errors only.", "output", "--quiet/--no-quiet", "-q")
+    verbose: bool = setting(
+        False, Switch(), "Say more, and where settings come from.", "output", "--verbose/--no-verbose", "-v"
+    )
+    color: str = setting("auto", Choice("auto", "always", "never"), "Colours in the output.", "output", "--color")
+
+    def __post_init__(self) -> None:
+        if self.quiet and self.verbose:
+            raise UsageError("quiet and verbose are both on; turn one off with --no-quiet or --no-verbose")
+
+    def wants_color(self, stream: TextIO | None) -> bool:
+        """Whether to colour what goes to `stream` (NO_COLOR, FORCE_COLOR and TERM=dumb are honoured)."""
+        if self.color != "auto" or stream is None:
+            return self.color == "always"
+        if os.environ.get("NO_COLOR"):
+            return False
+        return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+    def read_chat_template(self) -> str | None:
+        """The text of `chat_template`, or None. Raises DFlashError where it cannot be read."""
+        if self.chat_template is None:
+            return None
+        try:
+            return Path(self.chat_template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as err:
+            reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
+            raise DFlashError(f"the chat template {self.chat_template} cannot be read: {reason}") from err
+
+
+def _settings() -> dict[str, Setting]:
+    found = {}
+    for each in fields(Config):
+        assert each.default is not MISSING
+        found[each.name] = Setting(name=each.name, default=each.default, **each.metadata)
+    return found
+
+
+SETTINGS: dict[str, Setting] = _settings()
+
+
+def config_path(given: str | Path | None = None) -> Path:
+    """The configuration file: the one given, or `config.toml` in the user's configuration folder."""
+    return config_dir() / "config.toml" if given is None else Path(given).expanduser()
+
+
+def read_config(given: str | Path | None = None) -> dict[str, Any]:
+    """The checked settings of the configuration file; none where the default file does not exist.
+
+    Raises UsageError for a given file that does not exist, unknown keys and wrong values, naming file and key.
+    """
+    import tomli
+
+    path = config_path(given)
+    try:
+        table = tomli.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as err:
+        if given is None:
+            return {}
+        raise UsageError(f"the configuration file {path} does not exist") from err
+    except OSError as err:
+        raise UsageError(f"the configuration file {path} cannot be read: {err.strerror or err}") from err
+    except UnicodeDecodeError as err:
+        raise UsageError(f"the configuration file {path} is not UTF-8 text") from err
+    except tomli.TOMLDecodeError as err:
+        raise UsageError(f"the configuration file {path} is not valid TOML: {err}") from err
+    return _check_table(path, table)
+
+
+def _check_table(path: Path, table: Mapping[str, object]) -> dict[str, Any]:
+    values = {}
+    for key, value in table.items():
+        if key not in SETTINGS:
+            hint = nearest(key, list(SETTINGS)) or f". Known are {', '.join(SETTINGS)}"
+            raise UsageError(f"{path} has an unknown key {key!r}{hint}")
+        try:
+            values[key] = SETTINGS[key].check(value)
+        except ValueError as err:
+            raise UsageError(f"{key} in {path}: {err}") from err
+        if isinstance(SETTINGS[key].kind, File):
+            values[key] = str(path.parent / values[key])  # relative to the file, not to where one happens to be
+    return values
+
+
+def environment_problems(environ: Mapping[str, str]) -> list[str]:
+    """What is wrong with the DFLASH_* variables that are set; one text for each."""
+    known = {setting.variable: setting for setting in SETTINGS.values()}
+    problems = []
+    for name, text in sorted(environ.items()):
+        if not name.startswith("DFLASH_") or name in OTHER_VARIABLES or not text:
+            continue
+        if name not in known:
+            problems.append(f"unknown variable {name}{nearest(name, [*known, *OTHER_VARIABLES])}")
+            continue
+        try:
+            known[name].parse(text)
+        except ValueError as err:
+            problems.append(f"{name}: {err}")
+    return problems

@@ -1,0 +1,93 @@
+"""A loaded pair: text in, events or text out. What `run`, `chat` and the Python API share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from backends import create_backend
+from dflash_cli.config import Config
+from dflash_cli.events import BlockVerified, Event, Prefilled
+from dflash_cli.models import Pair
+from dflash_cli.sampling import SamplingParams
+from dflash_cli.speculative import Decoder, Request
+from dflash_cli.stream import TextStream
+from dflash_cli.text import Message, TextCodec
+
+if TYPE_CHECKING:
+    from backends.base import Backend
+    from backends.drafter import Drafter
+    from backends.target import Target
+
+
+@dataclass(frozen=True)
+class Model:
+    """A pair that is ready to answer. `params`: sampling after flags, config and `generation_config.json`."""
+
+    pair: Pair
+    config: Config
+    codec: TextCodec
+    target: Target
+    drafter: Drafter | None
+    params: SamplingParams
+    max_len: int
+
+    def decoder(self, *, batch_size: int = 1) -> Decoder:
+        """A decoder with caches of its own, at the configured block size."""
+        return Decoder(self._backend(self.drafter, batch_size), self.config.block)
+
+    def plain_decoder(self) -> Decoder:
+        """The baseline: the same loop and weights, no drafter, caches of its own."""
+        return Decoder(self._backend(None, 1))
+
+    def _backend(self, drafter: Drafter | None, batch_size: int) -> Backend:
+        # One verify at a time is all a block of 1 does: then the drafter's context would be work for nothing.
+        used = None if self.config.block == 1 else drafter
+        return create_backend(self.config.backend, self.target, used, max_len=self.max_len, batch_size=batch_size)
+
+    @property
+    def thinking(self) -> bool | None:
+        """Whether the template is asked to let the model think; None where it has no such switch."""
+        if not self.codec.supports_thinking:
+            return None
+        return self.pair.thinking if self.config.thinking is None else self.config.thinking
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Prompt ids of a conversation, ready to be answered. In raw mode the texts are joined as they are."""
+        if self.config.raw:
+            return self.codec.encode_raw("".join(message["content"] for message in messages))
+        return self.codec.encode_chat(messages, thinking=self.thinking)
+
+    def conversation(self, prompt: str) -> list[Message]:
+        """The messages of a single prompt: the configured system message, if any, and the user's."""
+        system = [{"role": "system", "content": self.config.system}] if self.config.system else []
+        return [*system, {"role": "user", "content": prompt}]
+
+    def request(self, prompt_ids: Sequence[int]) -> Request:
+        """A request with the configured limits, stops and sampling."""
+        finder: Callable[[], TextStream] | None = self.text_stream if self.config.stop else None
+        return Request(prompt_ids, self.params, self.config.max_new_tokens, self.codec.stop_ids, finder)
+
+    def text_stream(self) -> TextStream:
+        """A fresh detokenizer that ends before the configured stop strings."""
+        return TextStream(self.codec, self.config.stop)
+
+    def events(self, prompt: str, decoder: Decoder | None = None) -> Iterator[Event]:
+        """The events of the answer to one prompt. Pass a decoder to keep its cache between calls."""
+        return (decoder or self.decoder()).generate(self.request(self.encode(self.conversation(prompt))))
+
+    def stream(self, prompt: str, decoder: Decoder | None = None) -> Iterator[str]:
+        """The text of the answer, piece by piece."""
+        text = self.text_stream()
+        for event in self.events(prompt, decoder):
+            if isinstance(event, Prefilled | BlockVerified):
+                piece = text.push(event.new_ids)
+                if piece:
+                    yield piece
+        if rest := text.flush():
+            yield rest
+
+    def with_config(self, **changes: object) -> Model:
+        """The same weights under other settings that need no loading (limits, stops, block, thinking ...)."""
+        return replace(self, config=replace(self.config, **changes))  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""The Python API as the README shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dflash_cli
+from dflash_cli import load
+from dflash_cli.events import BlockVerified, Finished, Prefilled
+from tests.tiny import write_pair
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    target, drafter = write_pair(tmp_path_factory.mktemp("pair"))
+    return load(str(target), draft=str(drafter), dtype="float32", device="cpu", max_new_tokens=30)
+
+
+def test_events_and_text_are_the_same_answer(model: Any) -> None:
+    events = list(model.events("hello"))
+    assert isinstance(events[0], Prefilled)
+    assert isinstance(events[-1], Finished)
+    ids = [each for event in events if isinstance(event, Prefilled | BlockVerified) for each in event.new_ids]
+    pieces = list(model.stream("hello"))
+    assert len(ids) == 30
+    assert "".join(pieces) == model.codec.decode(ids)
+    assert all(pieces)
+
+
+def test_a_decoder_can_be_kept(model: Any) -> None:
+    decoder = model.decoder()
+    first = "".join(model.stream("hello", decoder))
+    events = list(model.events("hello", decoder))
+    assert events[0].reused_len == events[0].prompt_len - 1
+    assert "".join(model.stream("hello", decoder)) == first
+
+
+def test_other_settings_need_no_loading(model: Any) -> None:
+    short = model.with_config(max_new_tokens=3, block=2)
+    assert sum(len(e.new_ids) for e in short.events("hello") if isinstance(e, Prefilled | BlockVerified)) == 3
+    assert short.target is model.target
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        dflash_cli.nothing  # noqa: B018
+    with pytest.raises(TypeError, match="temprature"):
+        load("smollm2-135m", temprature=1.0)
+
+
+def test_weights_on_disk_are_not_changed(tmp_path: Path) -> None:
+    target, _ = write_pair(tmp_path)
+    before = (target / "model.safetensors").read_bytes()
+    list(load(str(target), dtype="float32", max_new_tokens=5).stream("x"))
+    assert (target / "model.safetensors").read_bytes() == before

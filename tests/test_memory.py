@@ -1,0 +1,162 @@
+"""The memory estimate against real modules and caches, free memory, and the advice where it does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.config import DrafterConfig, TargetConfig
+from dflash_cli import memory
+from dflash_cli.errors import DFlashError
+from dflash_cli.memory import check_fits, drafter_parameters, free_memory, plan_memory, target_parameters
+from tests.tiny import drafter_dict, make_drafter, make_engine, make_target, target_dict
+
+GB = 10**9
+LARGE: dict[str, Any] = {
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+}
+LARGE |= {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
+
+
+def large_plan(dtype_bytes: int = 2, context: int = 8192, drafter: bool = False) -> memory.MemoryPlan:
+    """An 8B target, as Qwen3-8B, with a drafter of five layers."""
+    shape = {
+        **LARGE,
+        "num_hidden_layers": 5,
+        "dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 2, 3, 4, 5]},
+    }
+    shape["layer_types"] = ["full_attention"] * 5
+    draft = DrafterConfig.from_dict(drafter_dict(**shape)) if drafter else None
+    target = TargetConfig.from_dict(target_dict(**LARGE))
+    return plan_memory(target, draft, dtype_bytes=dtype_bytes, context=context, device="cuda")
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_parameters_are_those_of_the_module(kind: str, bias: bool) -> None:
+    target = make_target(kind, attention_bias=bias)
+    assert target_parameters(target.config) == sum(p.numel() for p in target.parameters())
+    drafter = make_drafter()
+    assert drafter_parameters(drafter.config) == sum(p.numel() for p in drafter.parameters())
+
+
+def test_caches_are_those_of_the_engine() -> None:
+    engine = make_engine(make_target(), make_drafter(), max_len=64, batch_size=3)
+    plan = plan_memory(engine.target.config, make_drafter().config, dtype_bytes=4, context=64, batch=3)
+    for cache, planned in ((engine.target_cache, plan.kv_target), (engine.drafter_cache, plan.kv_drafter)):
+        assert planned == sum(buffer.nbytes for buffer in [*cache.k, *cache.v])
+
+
+def test_a_known_model_comes_out_as_it_is() -> None:
+    plan = large_plan()
+    assert 16.3 * GB < plan.weights < 16.5 * GB  # Qwen3-8B: 8.19 B parameters
+    assert plan.drafter == plan.kv_drafter == 0
+    assert plan.total == plan.weights + plan.kv_target + plan.workspace
+    assert large_plan(drafter=True).drafter > 2 * GB
+
+
+def test_more_of_anything_takes_more() -> None:
+    config = TargetConfig.from_dict(target_dict())
+    base = plan_memory(config, None, dtype_bytes=2, context=1024)
+    assert plan_memory(config, None, dtype_bytes=4, context=1024).weights == 2 * base.weights
+    assert plan_memory(config, None, dtype_bytes=2, context=1025).total == base.total + base.per_position
+    assert plan_memory(config, None, dtype_bytes=2, context=1024, batch=4).kv_target == 4 * base.kv_target
+
+
+def test_a_tied_head_is_copied_for_bf16_on_the_cpu() -> None:
+    config = TargetConfig.from_dict(target_dict("llama"))
+    on = {
+        device: plan_memory(config, None, dtype_bytes=2, context=64, device=device).weights for device in ("cpu", "mps")
+    }
+    assert on["cpu"] - on["mps"] == config.vocab_size * config.hidden_size * 2
+
+
+def test_what_fits_or_is_unknown_passes() -> None:
+    plan = large_plan()
+    check_fits(plan, plan.total)
+    check_fits(plan, None)
+    with pytest.raises(DFlashError):
+        check_fits(plan, plan.total - 1)
+
+
+def test_the_advised_context_is_the_largest_that_fits() -> None:
+    free = 17 * GB
+    largest = large_plan().largest_context(free)
+    check_fits(large_plan(context=largest), free)
+    with pytest.raises(DFlashError):
+        check_fits(large_plan(context=largest + 1), free)
+    with pytest.raises(DFlashError, match=rf"--context {largest}, or a smaller model") as caught:
+        check_fits(large_plan(), free, device="cuda")
+    text = str(caught.value)
+    assert text.startswith("not enough memory on cuda: 17.9 GB needed (weights 16.4 GB, drafter 0 MB, KV cache 1.2 GB")
+    assert "17.0 GB free" in text
+
+
+def test_advice_is_only_what_helps() -> None:
+    def advice(plan: memory.MemoryPlan, free: int) -> str:
+        with pytest.raises(DFlashError) as caught:
+            check_fits(plan, free)
+        return str(caught.value).partition(" free. ")[2]
+
+    assert advice(large_plan(), 4 * GB) == "Use a smaller model (`dflash models` lists some)"
+    assert "--dtype bfloat16" in advice(large_plan(dtype_bytes=4), 20 * GB)
+    assert "--dtype" not in advice(large_plan(dtype_bytes=4), 10 * GB)
+    with_drafter = large_plan(drafter=True)
+    assert "--draft none" in advice(with_drafter, with_drafter.total - GB)
+    assert "--draft" not in advice(with_drafter, with_drafter.weights - GB)
+    tiny_context = replace(with_drafter, context=100)
+    assert "--context" not in advice(tiny_context, with_drafter.weights)
+
+
+def test_free_memory_of_this_machine() -> None:
+    free = free_memory("cpu")
+    assert free is not None
+    assert 0 < free < 1 << 50
+
+
+def test_a_container_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "cgroup_free", lambda *_: 12345)
+    assert free_memory("cpu") == 12345
+
+
+def group(folder: Path, limit: str, usage: str, stat: str, *, v1: bool = False) -> None:
+    """A control group's files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(limit + "\n")
+    (folder / ("memory.usage_in_bytes" if v1 else "memory.current")).write_text(usage + "\n")
+    (folder / "memory.stat").write_text(stat)
+
+
+def test_cgroup_v2_takes_the_tightest_of_all_parents(tmp_path: Path) -> None:
+    membership, mount = tmp_path / "cgroup", tmp_path / "fs"
+    membership.write_text("0::/user/app\n")
+    group(mount / "user" / "app", "max", "500", "inactive_file 5\n")
+    assert memory.cgroup_free(membership, mount) is None
+    group(mount / "user", "1000", "600", "anon 500\ninactive_file 50\n")
+    assert memory.cgroup_free(membership, mount) == 450
+    group(mount, "700", "600", "")
+    assert memory.cgroup_free(membership, mount) == 100
+
+
+def test_cgroup_v1_and_a_container_that_is_its_own_root(tmp_path: Path) -> None:
+    membership, mount = tmp_path / "cgroup", tmp_path / "fs"
+    membership.write_text("9:cpu:/x\n4:memory:/docker/abc\n0::/\n")
+    group(mount / "memory", "1000", "900", "total_inactive_file 30\n", v1=True)
+    assert memory.cgroup_free(membership, mount) == 130
+    group(mount / "memory", str((1 << 63) - 4096), "900", "", v1=True)
+    assert memory.cgroup_free(membership, mount) is None
+    assert memory.cgroup_free(tmp_path / "absent", mount) is None
+
+
+def test_a_gpu_that_is_not_there_is_unknown() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert free_memory("cuda") is None
