@@ -1,0 +1,88 @@
+"""Speculative against plain decoding of the same prompt: speeds, and where the texts first part, if they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+
+from dflash_cli.speculative import Decoder
+from dflash_cli.stats import AnswerStats, rounded
+from dflash_cli.text import TextCodec
+
+TIE_ULPS = 2  # rounding steps of the dtype within which two logits count as equal
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where the texts part. `logit_gap`: plain's id over ours, by a fresh prefill of what is before.
+
+    `tie`: the gap is within rounding of the dtype, where a pass of several rows and a pass of one round differently.
+    """
+
+    index: int
+    id: int
+    plain_id: int
+    logit_gap: float
+    tie: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`first_difference` None: identical texts. `speedup` = our tokens a second over plain decoding's.
+
+    `interrupted`: plain decoding was, so that only the places both texts have were compared.
+    """
+
+    first_difference: Difference | None
+    plain_tokens_per_s: float | None
+    speedup: float | None
+    interrupted: bool
+
+    def as_dict(self) -> dict[str, object]:
+        """The `compare` object of `run --json`."""
+        return {
+            "identical": self.first_difference is None and not self.interrupted,
+            "first_difference": None if self.first_difference is None else asdict(self.first_difference),
+            "plain_tokens_per_s": rounded(self.plain_tokens_per_s, 2),
+            "speedup": rounded(self.speedup, 3),
+        }
+
+    def summary(self, codec: TextCodec, dtype: str) -> str:
+        """One line for people."""
+        speed = "" if self.plain_tokens_per_s is None else f"plain {self.plain_tokens_per_s:.1f} tok/s"
+        if self.speedup is not None:
+            speed += f", DFlash is {self.speedup:.2f}× that"
+        each = self.first_difference
+        if each is None:
+            return f"{speed} · identical text"
+        found, plain = (repr(codec.token_text(i)) for i in (each.id, each.plain_id))
+        verdict = f"a tie in {dtype}" if each.tie else "not a tie"
+        return (
+            f"{speed} · differs at token {each.index + 1}: {found} against {plain}, "
+            f"logit gap {each.logit_gap:.4f} ({verdict})"
+        )
+
+
+def compare(plain: Decoder, prompt_ids: Sequence[int], ours: AnswerStats, theirs: AnswerStats) -> Comparison:
+    """Compare two finished answers to the same prompt; `plain`'s cache is used to measure the logit gap."""
+    index = first_difference(ours.ids, theirs.ids)
+    difference = None
+    if index is not None:
+        difference = _measure(plain, [*prompt_ids, *ours.ids[:index]], index, ours.ids[index], theirs.ids[index])
+    fast, slow = ours.tokens_per_s, theirs.tokens_per_s
+    return Comparison(difference, slow, fast / slow if fast and slow else None, theirs.reason == "interrupted")
+
+
+def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """The first place where both have an id and the ids differ."""
+    return next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+
+
+def _measure(plain: Decoder, before: list[int], index: int, ours: int, theirs: int) -> Difference:
+    logits = plain.backend.prefill(torch.tensor(before, device=plain.backend.device), 0).float()
+    plain.resident[0].length = 0  # the cache was written behind the decoder's back
+    gap = float(logits[theirs] - logits[ours])
+    step = torch.finfo(plain.backend.dtype).eps * float(logits[[ours, theirs]].abs().max())
+    return Difference(index, ours, theirs, gap, abs(gap) <= TIE_ULPS * step)

@@ -1,0 +1,63 @@
+"""Ctrl-C while a model is loaded or an answer is being made. Imports no torch."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Interrupts:
+    """Within this context Ctrl-C raises KeyboardInterrupt inside `call` only; elsewhere it is noted in `requested`.
+
+    The decoder can be stopped anywhere without harm. The code that counts and prints what it yields could not: a
+    signal there waits for the next block.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._in_call = False
+        self._previous: Any = None
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+            self._previous = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """What `function` returns. Raises KeyboardInterrupt on Ctrl-C, unless code below `function` swallows it:
+
+        then, too, `requested` says that it came.
+        """
+        self._in_call = True
+        try:
+            return function()
+        finally:
+            self._in_call = False
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+        if self._in_call:
+            raise KeyboardInterrupt
+
+
+def interruptible(function: Callable[[], Result]) -> Result:
+    """What `function` returns. Raises KeyboardInterrupt where Ctrl-C came, even if code below swallowed it.
+
+    Libraries do that while they are imported.
+    """
+    with Interrupts() as interrupts:
+        result = interrupts.call(function)
+    if interrupts.requested:
+        raise KeyboardInterrupt
+    return result

@@ -1,0 +1,110 @@
+"""Prompts from files, stdin and JSON lines, checked before any model is loaded. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_cli.errors import DFlashError, UsageError
+from dflash_cli.text import Message
+
+STDIN = "-"
+ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A conversation to answer. `name` says where it came from; `id` is a JSON line's own, passed through."""
+
+    name: str
+    messages: tuple[Message, ...]
+    id: Any = None
+
+
+def read_prompts(files: Sequence[str], *, jsonl: bool, system: str | None) -> list[Prompt]:
+    """One prompt a file (`-` is stdin), or one a line with `jsonl`. Raises DFlashError, UsageError."""
+    if not files and sys.stdin.isatty():
+        raise UsageError("no prompt: name a file, pipe a text into `dflash run -`, or use `dflash chat`")
+    prompts: list[Prompt] = []
+    for file in files or [STDIN]:
+        name, text = ("stdin", _stdin_text()) if file == STDIN else (file, _file_text(Path(file)))
+        if jsonl:
+            prompts += _lines(name, text, system)
+        else:
+            prompts.append(_checked(Prompt(name, _conversation(text.removesuffix("\n").removesuffix("\r"), system))))
+    if not prompts:
+        raise DFlashError(f"{', '.join(files) or 'stdin'} has no prompts: expected one JSON object a line")
+    return prompts
+
+
+def _conversation(text: str, system: str | None) -> tuple[Message, ...]:
+    first = ({"role": "system", "content": system},) if system else ()
+    return (*first, {"role": "user", "content": text})
+
+
+def _stdin_text() -> str:
+    return _decoded("stdin", sys.stdin.buffer.read())
+
+
+def _file_text(path: Path) -> str:
+    try:
+        return _decoded(str(path), path.read_bytes())
+    except OSError as error:
+        raise DFlashError(f"the prompt file {path} cannot be read: {error.strerror or error}") from None
+
+
+def _decoded(name: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DFlashError(
+            f"{name} is not UTF-8 text: byte 0x{data[error.start]:02x} at position {error.start}; convert it first"
+        ) from None
+
+
+def _lines(name: str, text: str, system: str | None) -> Iterator[Prompt]:
+    # Not str.splitlines: U+2028 and its like are legal inside a JSON string.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield _checked(_from_line(f"{name} line {number}", line, system))
+
+
+def _from_line(where: str, line: str, system: str | None) -> Prompt:
+    try:
+        entry = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DFlashError(f"{where} is not JSON ({error}); expected an object with prompt or messages") from None
+    if isinstance(entry, str):
+        entry = {"prompt": entry}
+    if not isinstance(entry, dict):
+        raise DFlashError(f"{where} is a JSON {type(entry).__name__}; expected an object with prompt or messages")
+    if isinstance(entry.get("prompt"), str):
+        own = entry.get("system", system)
+        return Prompt(where, _conversation(entry["prompt"], own if isinstance(own, str) else system), entry.get("id"))
+    return Prompt(where, _messages(where, entry.get("messages"), system), entry.get("id"))
+
+
+def _messages(where: str, value: object, system: str | None) -> tuple[Message, ...]:
+    if not isinstance(value, list) or not value:
+        raise DFlashError(f"{where} has neither prompt (text) nor messages (a list); it needs one of them")
+    messages: list[Message] = []
+    for each in value:
+        good = isinstance(each, dict) and each.get("role") in ROLES and isinstance(each.get("content"), str)
+        if not good:
+            raise DFlashError(f"{where}: a message must have role ({', '.join(ROLES)}) and content (text)")
+        messages.append({"role": each["role"], "content": each["content"]})
+    if messages[-1]["role"] != "user":
+        raise DFlashError(f"{where}: the last message is the {messages[-1]['role']}'s; expected the user's")
+    if system and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return tuple(messages)
+
+
+def _checked(prompt: Prompt) -> Prompt:
+    if not prompt.messages[-1]["content"].strip():
+        raise DFlashError(f"the prompt from {prompt.name} is empty: there is nothing to answer")
+    return prompt

@@ -1,0 +1,194 @@
+"""`dflash run`: answer prompts from files, stdin or JSON lines. Stdout is the answer, stderr the rest."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_cli.answering import Answered, Watch, answer
+from dflash_cli.config import Config
+from dflash_cli.errors import DFlashError, UsageError
+from dflash_cli.events import BlockVerified, Finished, Prefilled
+from dflash_cli.interrupts import interruptible
+from dflash_cli.options import settings
+from dflash_cli.prompts import Prompt, read_prompts
+from dflash_cli.stats import AnswerStats
+from dflash_cli.terminal import AnswerOutput
+
+if TYPE_CHECKING:
+    from dflash_cli.compare import Comparison
+    from dflash_cli.model import Model
+    from dflash_cli.speculative import Decoder, Request
+
+DEFAULT_BATCH = 8  # rows decoded together with --jsonl: weights are read once for all of them
+
+
+@click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("files", nargs=-1, type=click.Path(allow_dash=True))
+@click.option("--jsonl", is_flag=True, help="Each line is a JSON object with prompt or messages; so is each answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a prompt, with all its figures.")
+@click.option("--compare", "comparing", is_flag=True, help="Decode plainly as well: speed-up, and whether texts agree.")
+@click.option("--batch", type=click.IntRange(1), default=DEFAULT_BATCH, show_default=True, help="Rows of --jsonl.")
+@settings()
+def run_command(
+    files: tuple[str, ...], jsonl: bool, as_json: bool, comparing: bool, batch: int, config: Config
+) -> None:
+    """Answer each FILE as one prompt ("-" is stdin, the default).
+
+    With --jsonl each line of the input is a prompt, answered in batches, in order. The answer goes to stdout, a
+    summary line to stderr.
+    """
+    prompts = read_prompts(files, jsonl=jsonl, system=config.system)
+    if comparing and jsonl and len(prompts) > 1:
+        raise UsageError("--compare goes with single prompts, not with --jsonl: a batch has no plain speed of its own")
+    rows = min(batch, len(prompts)) if jsonl else 1
+    runner = Runner(interruptible(lambda: _load(config, rows)), prompts)
+    if jsonl:
+        runner.many(rows)
+    else:
+        runner.each(as_json, comparing)
+
+
+def _load(config: Config, rows: int) -> Model:
+    from dflash_cli.loading import load
+
+    return load(config, batch_size=rows, tell=lambda line: say(config, line, only_verbose=True))
+
+
+def say(config: Config, line: str, *, only_verbose: bool = False) -> None:
+    """A remark for people, on stderr."""
+    if not config.quiet and (config.verbose or not only_verbose):
+        click.echo(f"dflash: {line}", err=True)
+
+
+class Runner:
+    """A loaded model at work on a list of prompts. Every prompt is encoded, and measured, before the first answer."""
+
+    def __init__(self, model: Model, prompts: list[Prompt]) -> None:
+        self.model, self.prompts, self.config = model, prompts, model.config
+        self.encoded = [model.encode(prompt.messages) for prompt in prompts]
+        for prompt, ids in zip(prompts, self.encoded, strict=True):
+            if len(ids) >= model.max_len:
+                raise DFlashError(
+                    f"the prompt from {prompt.name} has {len(ids)} tokens and the context holds {model.max_len}, "
+                    "the answer included; shorten it or pass a larger --context"
+                )
+
+    def each(self, as_json: bool, comparing: bool) -> None:
+        """One prompt after the other, each answer streamed (or printed as JSON at its end)."""
+        if comparing and self.model.params.seed is None:
+            self.model = replace(self.model, params=replace(self.model.params, seed=secrets.randbits(32)))
+        decoder = self.model.decoder()
+        plain = self.model.plain_decoder() if comparing else None
+        for index in range(len(self.prompts)):
+            answered = self._answer(decoder, index, streaming=not as_json)
+            compared = None if plain is None or answered.interrupted else self._compare(plain, index, answered.stats)
+            self._tell(decoder, answered.stats, compared)
+            if as_json:
+                emit(self._object(index, decoder, answered.stats, answered.text, compared))
+            if answered.interrupted or (compared is not None and compared.interrupted):
+                raise KeyboardInterrupt
+
+    def _answer(self, decoder: Decoder, index: int, *, streaming: bool) -> Answered:
+        output = AnswerOutput()
+        show: Watch = (lambda _event, text: output.write(text)) if streaming else (lambda _event, _text: None)
+        answered = answer(self.model, decoder, self.encoded[index], show)
+        if streaming:
+            output.end()
+        return answered
+
+    def _compare(self, plain: Decoder, index: int, stats: AnswerStats) -> Comparison:
+        from dflash_cli.compare import compare
+
+        return compare(plain, self.encoded[index], stats, answer(self.model, plain, self.encoded[index]).stats)
+
+    def _tell(self, decoder: Decoder, stats: AnswerStats, compared: Comparison | None) -> None:
+        backend = decoder.backend
+        dtype = str(backend.dtype).removeprefix("torch.")
+        say(self.config, f"{stats.summary()} · {backend.name}, {dtype}, {backend.device}")
+        if compared is not None:
+            say(self.config, compared.summary(self.model.codec, dtype))
+
+    def many(self, rows: int) -> None:
+        """All prompts through one batch of `rows`; JSON lines come out in the order they went in."""
+        decoder = self.model.decoder(batch_size=rows)
+        stats = [AnswerStats() for _ in self.prompts]
+        streams = [self.model.text_stream() for _ in self.prompts]
+        texts, done, printed = [""] * len(self.prompts), set[int](), 0
+        requests = (self._begun(index, stats[index]) for index in range(len(self.prompts)))
+        with self._progress() as advance:
+            for index, event in decoder.generate_many(requests):
+                stats[index].add(event)
+                texts[index] += (
+                    streams[index].push(event.new_ids) if isinstance(event, Prefilled | BlockVerified) else ""
+                )
+                if not isinstance(event, Finished):
+                    continue
+                texts[index] += streams[index].flush()
+                done.add(index)
+                advance(len(stats[index].ids))
+                while printed in done:
+                    emit(self._object(printed, decoder, stats[printed], texts[printed], None))
+                    printed += 1
+
+    def _begun(self, index: int, stats: AnswerStats) -> Request:
+        stats.begun = time.perf_counter()  # waiting for a free row is not time to first token
+        return self.model.request(self.encoded[index])
+
+    @contextmanager
+    def _progress(self) -> Iterator[Callable[[int], None]]:
+        """A bar on a terminal; always one line at the end with the throughput over all rows."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        begun, tokens = time.perf_counter(), 0
+        console = Console(stderr=True)
+        columns = (TextColumn("answering"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        shown = console.is_terminal and not self.config.quiet
+        with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+            task = bar.add_task("", total=len(self.prompts))
+
+            def advance(count: int) -> None:
+                nonlocal tokens
+                tokens += count
+                bar.advance(task)
+
+            yield advance
+        seconds = time.perf_counter() - begun
+        say(self.config, f"{len(self.prompts)} answers · {tokens} tokens · {tokens / seconds:.1f} tok/s over all rows")
+
+    def _object(
+        self, index: int, decoder: Decoder, stats: AnswerStats, text: str, compared: Comparison | None
+    ) -> dict[str, Any]:
+        """The documented JSON object of one answer."""
+        backend, pair, prompt = decoder.backend, self.model.pair, self.prompts[index]
+        return {
+            **({} if prompt.id is None else {"id": prompt.id}),
+            "text": text,
+            "ids": stats.ids,
+            "finish_reason": stats.reason,
+            "prompt_tokens": stats.prompt_tokens or len(self.encoded[index]),
+            "new_tokens": len(stats.ids),
+            "reused_tokens": stats.reused_tokens,
+            "target": pair.target,
+            "drafter": pair.drafter if backend.block_size > 1 else None,
+            "backend": backend.name,
+            "device": str(backend.device),
+            "dtype": str(backend.dtype).removeprefix("torch."),
+            "block_size": decoder.width,
+            "acceptance": stats.acceptance(),
+            "timings": stats.timings(),
+            **({} if compared is None else {"compare": compared.as_dict()}),
+        }
+
+
+def emit(entry: dict[str, Any]) -> None:
+    """One JSON object on a line of stdout."""
+    AnswerOutput().write(json.dumps(entry, ensure_ascii=False) + "\n")

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+
+import pytest
+
+from dflash_cli.interrupts import Interrupts
+
+
+def test_a_signal_outside_a_call_is_noted() -> None:
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.requested
+
+
+def test_a_signal_inside_a_call_ends_it() -> None:
+    with Interrupts() as interrupts:
+        assert interrupts.call(lambda: 1) == 1
+        assert not interrupts.requested
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.call(lambda: signal.raise_signal(signal.SIGINT))
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.requested
+
+
+def test_a_swallowed_signal_is_noted() -> None:
+    def swallow() -> str:
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        return "done"
+
+    with Interrupts() as interrupts:
+        assert interrupts.call(swallow) == "done"
+        assert interrupts.requested
+
+
+def test_the_handler_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def fail() -> None:
+        with Interrupts():
+            assert signal.getsignal(signal.SIGINT) != before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_another_thread_leaves_handlers_alone() -> None:
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with Interrupts() as interrupts:
+                assert interrupts.call(lambda: 1) == 1
+        except BaseException as err:
+            failed.append(err)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failed

@@ -1,0 +1,193 @@
+"""`dflash run` from end to end on a tiny pair on disk: what stands on stdout, on stderr, and in the exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_cli.cli import main
+from dflash_cli.speculative import Decoder
+from tests.tiny import write_pair
+
+KEYS = [
+    "text", "ids", "finish_reason", "prompt_tokens", "new_tokens", "reused_tokens", "target", "drafter", "backend",
+    "device", "dtype", "block_size", "acceptance", "timings",
+]  # fmt: skip
+TIMINGS = ["ttft_ms", "prefill_ms", "draft_ms", "verify_ms", "other_ms", "decode_s", "tokens_per_s"]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The flags that choose the tiny pair."""
+    target, drafter = write_pair(tmp_path_factory.mktemp("pair"))
+    return ["--model", str(target), "--draft", str(drafter), "--device", "cpu", "--dtype", "float32"]
+
+
+class Run:
+    def __init__(self, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capfd, self.monkeypatch = capfd, monkeypatch
+
+    def __call__(self, *args: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main(["run", *args])
+        out, err = self.capfd.readouterr()
+        return code, out, err
+
+
+@pytest.fixture
+def run(capfd: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(capfd, monkeypatch)
+
+
+def test_the_answer_alone_is_on_stdout(run: Run, pair: list[str]) -> None:
+    code, out, err = run(*pair, "-n", "12", "-", stdin=b"hello\n")
+    assert code == 0
+    assert out.endswith("\n")
+    assert err.startswith("dflash: 12 tokens · ")
+    assert "eager, float32, cpu" in err
+    assert len(err.splitlines()) == 1
+    assert run(*pair, "-n", "12", "-q", "-", stdin=b"hello\n") == (0, out, "")
+
+
+def test_json_has_the_documented_shape(run: Run, pair: list[str], tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("hello")
+    code, out, _ = run(*pair, "-n", "20", "--json", str(tmp_path / "prompt.txt"), "-", stdin=b"hello")
+    first, second = (json.loads(line) for line in out.splitlines())
+    assert code == 0
+    assert list(first) == KEYS
+    assert list(first["timings"]) == TIMINGS
+    assert list(first["acceptance"]) == ["tau", "rate", "lengths"]
+    assert first["text"] == second["text"]
+    assert (first["reused_tokens"], second["reused_tokens"]) == (0, first["prompt_tokens"] - 1)
+    assert first["new_tokens"] == len(first["ids"]) == 1 + sum(first["acceptance"]["lengths"]) == 20
+    assert (first["finish_reason"], first["block_size"], first["dtype"]) == ("length", 6, "float32")
+    assert first["drafter"] == pair[3]
+
+
+def test_compare_finds_the_texts_identical(run: Run, pair: list[str]) -> None:
+    for sampling in ([], ["-t", "1.2"], ["-t", "0.8", "--seed", "5", "--repetition-penalty", "1.3"]):
+        code, out, err = run(*pair, "-n", "40", "--json", "--compare", "-", *sampling, stdin=b"hello")
+        compare = json.loads(out)["compare"]
+        assert (code, compare["identical"], compare["first_difference"]) == (0, True, None)
+        assert compare["speedup"] == pytest.approx(
+            json.loads(out)["timings"]["tokens_per_s"] / compare["plain_tokens_per_s"], rel=0.01
+        )
+        assert "identical text" in err
+
+
+def test_every_block_size_gives_the_same_text(run: Run, pair: list[str]) -> None:
+    texts = set()
+    for flags in (["--block", "1"], ["--block", "3"], [], ["--draft", "none"]):
+        code, out, _ = run(*pair, "-n", "30", *flags, "-", stdin=b"some prompt")
+        assert code == 0
+        texts.add(out)
+    assert len(texts) == 1
+
+
+def test_jsonl_keeps_the_order_and_the_single_answers(run: Run, pair: list[str]) -> None:
+    lines = [{"prompt": "a" * n, "id": n} for n in (9, 1, 30, 4, 17)]
+    lines.append({"messages": [{"role": "system", "content": "be"}, {"role": "user", "content": "x"}], "other": 1})
+    data = "\n".join(json.dumps(line) for line in lines).encode()
+    code, out, err = run(*pair, "--jsonl", "--batch", "3", "-n", "15", stdin=data + b"\n\n")
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [answer.get("id") for answer in answers] == [9, 1, 30, 4, 17, None]
+    assert "6 answers · 90 tokens" in err
+    for line, answer in zip(lines[:5], answers, strict=False):
+        alone = json.loads(run(*pair, "--json", "-n", "15", "-", stdin=line["prompt"].encode())[1])  # type: ignore
+        assert alone["ids"] == answer["ids"]
+        assert alone["acceptance"] == answer["acceptance"]
+
+
+def test_stop_strings_and_stop_flags(run: Run, pair: list[str]) -> None:
+    whole = json.loads(run(*pair, "-n", "40", "--json", "-", stdin=b"hello")[1])
+    stop = whole["text"][5:7]
+    cut = json.loads(run(*pair, "-n", "40", "--json", "--stop", stop, "-", stdin=b"hello")[1])
+    assert cut["text"] == whole["text"][: whole["text"].index(stop)]
+    assert cut["finish_reason"] == "stop"
+    assert cut["ids"] == whole["ids"][: len(cut["ids"])]
+    assert cut["new_tokens"] < whole["new_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "code", "words"),
+    [
+        (["-"], b"", 1, "the prompt from stdin is empty"),
+        (["-"], b" \n", 1, "is empty"),
+        (["-"], b"caf\xe9", 1, "stdin is not UTF-8 text: byte 0xe9 at position 3"),
+        (["nowhere.txt"], b"", 1, "nowhere.txt cannot be read: No such file"),
+        (["--jsonl"], b'{"prompt": "x"}\n{oops', 1, "stdin line 2 is not JSON"),
+        (["--jsonl"], b"[1]", 1, "stdin line 1 is a JSON list"),
+        (["--jsonl"], b'{"text": "x"}', 1, "neither prompt"),
+        (["--jsonl"], b'{"messages": [{"role": "user"}]}', 1, "must have role"),
+        (["--jsonl"], b"", 1, "has no prompts"),
+        (["--jsonl", "--compare"], b'"a"\n"b"', 2, "--compare goes with single prompts"),
+        (["-", "--context", "20"], b"much longer than twenty tokens", 1, "the context holds 20"),
+        (["-", "--context", "9999"], b"x", 2, "at most 512"),
+        (["-", "--block", "7"], b"x", 2, "at most 6"),
+        (["-", "--temperature", "-1"], b"x", 2, "expected a number at least 0"),
+        (["-", "--device", "cuda:7"], b"x", 1, "--device cpu"),
+    ],
+)
+def test_bad_input_is_one_helpful_line(
+    run: Run, pair: list[str], args: list[str], stdin: bytes, code: int, words: str
+) -> None:
+    got, out, err = run(*pair, *args, stdin=stdin)
+    assert (got, out) == (code, "")
+    assert err.startswith("dflash: error: ")
+    assert len(err.splitlines()) == 1
+    assert words in err
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "dflash_cli", "run", *args]
+
+
+def test_ctrl_c_keeps_what_there_is(run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = json.loads(run(*pair, "--json", "-n", "40", "-", stdin=b"hello")[1])
+    steps, own = iter(range(100)), Decoder._step
+
+    def step(self: Decoder, running: Any) -> Any:
+        if next(steps) == 3:
+            raise KeyboardInterrupt
+        return own(self, running)
+
+    monkeypatch.setattr(Decoder, "_step", step)
+    code, out, err = run(*pair, "--json", "-n", "40", "-", stdin=b"hello")
+    answer = json.loads(out)
+    assert (code, answer["finish_reason"], len(answer["acceptance"]["lengths"])) == (130, "interrupted", 3)
+    assert answer["ids"] == whole["ids"][: len(answer["ids"])]
+    assert "interrupted" in err
+
+
+def test_a_real_ctrl_c_ends_a_real_process(pair: list[str]) -> None:
+    process = subprocess.Popen(
+        command(*pair, "-t", "2", "--seed", "1", "-"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"hello")
+    process.stdin.close()
+    process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    err = process.stderr.read() if process.stderr else b""
+    assert process.wait(timeout=60) == 130
+    assert b"interrupted" in err
+    assert b"Traceback" not in err
+
+
+def test_a_closed_pipe_is_quiet(pair: list[str]) -> None:
+    line = " ".join(f"'{each}'" for each in command(*pair, "-n", "200", "-"))
+    result = subprocess.run(["bash", "-c", f"echo hello | {line} | head -c 1"], capture_output=True, check=False)
+    assert b"Traceback" not in result.stderr
+    assert b"Broken pipe" not in result.stderr
