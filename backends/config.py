@@ -83,6 +83,12 @@ class TargetConfig(ModelConfig):
         for key, neutral in (("mlp_bias", False), ("use_sliding_window", False), ("hidden_act", "silu")):
             if config.get(key, neutral) != neutral:
                 raise CheckpointError(f"config.json sets {key} to {config[key]!r}; only {neutral!r} is supported")
+        if config.get("quantization_config"):
+            raise CheckpointError(
+                "this checkpoint is quantised (quantization_config); use the unquantised one or a GGUF"
+            )
+        if SLIDING in (config.get("layer_types") or ()):
+            raise CheckpointError("this target has sliding-window layers, which are not supported for targets")
         shape = _shape(config, qk_norm=model_type == "qwen3")
         return cls(**shape, tie_word_embeddings=bool(config.get("tie_word_embeddings", False)))
 

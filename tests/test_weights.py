@@ -120,9 +120,20 @@ def test_an_index_cannot_point_outside(folders: tuple[Path, Path]) -> None:
         load_target(folders[0], torch.float32, CPU)
 
 
-@pytest.mark.parametrize("change", [{"mlp_bias": True}, {"use_sliding_window": True}, {"hidden_act": "gelu"}], ids=str)
-def test_what_is_not_computed_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(CheckpointError, match=next(iter(change))):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mlp_bias": True}, "mlp_bias to True"),
+        ({"use_sliding_window": True}, "use_sliding_window to True"),
+        ({"hidden_act": "gelu"}, "hidden_act to 'gelu'"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "is quantised"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window layers"),
+        ({"num_key_value_heads": 3}, "4 query heads over 3 kv heads"),
+        ({"hidden_size": None}, "no 'hidden_size'"),
+    ],
+)
+def test_what_is_not_computed_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
         TargetConfig.from_dict(target_dict() | change)
 
 
