@@ -122,7 +122,7 @@ class DrafterConfig(ModelConfig):
         _refuse_successors(config, flat)
         shape = _shape(config, qk_norm=True)
         num_layers = shape["num_layers"]
-        layer_types = tuple(config.get("layer_types") or (FULL,) * num_layers)
+        layer_types = tuple(config.get("layer_types") or _derived_layer_types(config, num_layers))
         sliding_window = config.get("sliding_window")
         if len(layer_types) != num_layers or not set(layer_types) <= {FULL, SLIDING}:
             raise CheckpointError(f"layer_types is {list(layer_types)}; expected {num_layers} of {FULL} or {SLIDING}")
@@ -152,6 +152,12 @@ class DrafterConfig(ModelConfig):
         return self.layer_types[layer] == SLIDING if self.is_causal is None else self.is_causal
 
 
+def _derived_layer_types(config: Mapping[str, Any], num_layers: int) -> list[str]:
+    """Where `layer_types` is absent: Qwen3Config's rule, sliding from layer `max_window_layers` on when switched on."""
+    first = int(config.get("max_window_layers", 28)) if config.get("use_sliding_window") else num_layers
+    return [SLIDING if layer >= first else FULL for layer in range(num_layers)]
+
+
 def _need(config: Mapping[str, Any], key: str) -> Any:
     if config.get(key) is None:
         raise CheckpointError(f"config.json has no {key!r}, which this kind of checkpoint must have")
@@ -170,7 +176,8 @@ def _shape(config: Mapping[str, Any], *, qk_norm: bool) -> dict[str, Any]:
         "num_layers": int(_need(config, "num_hidden_layers")),
         "num_heads": heads,
         "num_kv_heads": kv_heads,
-        "head_dim": int(config.get("head_dim") or hidden // heads),
+        # Qwen3 checkpoints that leave it out mean 128, as Hugging Face's Qwen3Config does.
+        "head_dim": int(config.get("head_dim") or (128 if qk_norm else hidden // heads)),
         "vocab_size": int(_need(config, "vocab_size")),
         "rms_norm_eps": float(config.get("rms_norm_eps", 1e-6)),
         "max_position_embeddings": int(config.get("max_position_embeddings", 2048)),

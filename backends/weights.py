@@ -18,6 +18,7 @@ from backends.linears import fuse_for_inference
 from backends.target import Target
 
 INDEX = "model.safetensors.index.json"
+EMBEDDING = "model.embed_tokens.weight"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def load_target(folder: Path, dtype: torch.dtype, device: torch.device) -> Targe
     ignored = ("lm_head.weight",) if config.tie_word_embeddings else ()
     load_weights(target, checkpoint, dtype, device, ignored)
     if config.tie_word_embeddings:
+        _check_tied(checkpoint)
         target.lm_head.weight = target.model.embed_tokens.weight
     fuse_for_inference(target)
     return target.eval()
@@ -124,6 +126,16 @@ def _tensors(checkpoint: Checkpoint, names: list[str]) -> Iterator[tuple[str, Te
     for path in sorted(set(checkpoint.files.values())):
         with safe_open(path, framework="pt") as file:
             yield from ((name, file.get_tensor(name)) for name in names if checkpoint.files[name] == path)
+
+
+def _check_tied(checkpoint: Checkpoint) -> None:
+    """A head that is stored although it is tied must be the embedding: another one would be ignored in silence."""
+    tensors = dict(_tensors(checkpoint, [n for n in ("lm_head.weight", EMBEDDING) if n in checkpoint.files]))
+    if "lm_head.weight" in tensors and not torch.equal(tensors["lm_head.weight"], tensors[EMBEDDING]):
+        raise CheckpointError(
+            f"{checkpoint.folder} stores a head that differs from the embedding, but its config.json ties them; "
+            "set tie_word_embeddings to false"
+        )
 
 
 def _check_names(folder: Path, wanted: set[str], found: set[str]) -> None:

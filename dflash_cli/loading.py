@@ -106,6 +106,9 @@ def pick_context(asked: int | None, target: TargetConfig) -> int:
 def sampling_params(config: Config, defaults: dict[str, Any]) -> SamplingParams:
     """Settings over the checkpoint's `generation_config.json`, which samples only where `do_sample` says so."""
     values = {key: defaults[key] for key in SAMPLING_KEYS if defaults.get(key) is not None}
+    for key, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise DFlashError(f"generation_config.json has {key} {value!r}; expected a number: correct or remove it")
     if not defaults.get("do_sample", False):
         values["temperature"] = 0.0
     asked = {key: getattr(config, key) for key in SAMPLING_KEYS if getattr(config, key) is not None}

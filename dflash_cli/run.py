@@ -121,22 +121,31 @@ class Runner:
         decoder = self.model.decoder(batch_size=rows)
         stats = [AnswerStats() for _ in self.prompts]
         streams = [self.model.text_stream() for _ in self.prompts]
-        texts, done, printed = [""] * len(self.prompts), set[int](), 0
+        texts, done = [""] * len(self.prompts), dict[int, bool]()
         requests = (self._begun(index, stats[index]) for index in range(len(self.prompts)))
-        with self._progress() as advance:
-            for index, event in decoder.generate_many(requests):
-                stats[index].add(event)
-                texts[index] += (
-                    streams[index].push(event.new_ids) if isinstance(event, Prefilled | BlockVerified) else ""
-                )
-                if not isinstance(event, Finished):
-                    continue
-                texts[index] += streams[index].flush()
-                done.add(index)
-                advance(len(stats[index].ids))
-                while printed in done:
-                    emit(self._object(printed, decoder, stats[printed], texts[printed], None))
-                    printed += 1
+
+        def tell(index: int) -> None:
+            emit(self._object(index, decoder, stats[index], texts[index], None))
+            done[index] = True
+
+        try:
+            with self._progress() as advance:
+                for index, event in decoder.generate_many(requests):
+                    stats[index].add(event)
+                    if isinstance(event, Prefilled | BlockVerified):
+                        texts[index] += streams[index].push(event.new_ids)
+                    if not isinstance(event, Finished):
+                        continue
+                    texts[index] += streams[index].flush()
+                    done[index] = False
+                    advance(len(stats[index].ids))
+                    while done.get(first := sum(done.values())) is False:
+                        tell(first)
+        except KeyboardInterrupt:
+            # What is finished but had to wait for an earlier answer is not lost.
+            for index in sorted(each for each, told in done.items() if not told):
+                tell(index)
+            raise
 
     def _begun(self, index: int, stats: AnswerStats) -> Request:
         stats.begun = time.perf_counter()  # waiting for a free row is not time to first token
@@ -190,5 +199,7 @@ class Runner:
 
 
 def emit(entry: dict[str, Any]) -> None:
-    """One JSON object on a line of stdout."""
-    AnswerOutput().write(json.dumps(entry, ensure_ascii=False) + "\n")
+    """One JSON object on a line of stdout, all escaped where it holds a lone surrogate, which is no UTF-8."""
+    line = json.dumps(entry, ensure_ascii=False)
+    is_utf8 = not any("\ud800" <= char <= "\udfff" for char in line)
+    AnswerOutput().write((line if is_utf8 else json.dumps(entry)) + "\n")

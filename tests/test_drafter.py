@@ -153,6 +153,20 @@ def test_what_a_drafter_must_say_is_never_guessed(change: dict[str, Any], words:
         DrafterConfig.from_dict(drafter_dict(**change))
 
 
+def test_layer_types_that_are_left_out_follow_the_window_switch() -> None:
+    config = drafter_dict(use_sliding_window=True, max_window_layers=1, sliding_window=7)
+    del config["layer_types"]
+    assert DrafterConfig.from_dict(config).layer_types == ("full_attention", "sliding_attention")
+    config["use_sliding_window"] = False
+    assert DrafterConfig.from_dict(config).layer_types == ("full_attention", "full_attention")
+
+
+def test_a_head_size_that_is_left_out_is_qwen3s() -> None:
+    config = drafter_dict()
+    del config["head_dim"]
+    assert DrafterConfig.from_dict(config).head_dim == 128
+
+
 def test_a_target_is_not_a_drafter() -> None:
     config = drafter_dict()
     del config["dflash_config"]

@@ -36,6 +36,11 @@ def test_sampling_defaults_come_from_the_checkpoint(
     assert sampling_params(config, defaults) == expected
 
 
+def test_a_checkpoints_sampling_must_be_numbers() -> None:
+    with pytest.raises(DFlashError, match=r"generation_config.json has temperature '0.6'; expected a number"):
+        sampling_params(Config(), QWEN3 | {"temperature": "0.6"})
+
+
 def test_devices() -> None:
     assert pick_device("cpu").type == "cpu"
     assert pick_device("auto").type in ("cpu", "cuda", "mps")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dflash_cli.cli import main
+from dflash_cli.events import Finished
 from dflash_cli.speculative import Decoder
 from tests.tiny import write_pair
 
@@ -165,6 +166,33 @@ def test_ctrl_c_keeps_what_there_is(run: Run, pair: list[str], monkeypatch: pyte
     assert (code, answer["finish_reason"], len(answer["acceptance"]["lengths"])) == (130, "interrupted", 3)
     assert answer["ids"] == whole["ids"][: len(answer["ids"])]
     assert "interrupted" in err
+
+
+def test_ctrl_c_in_a_batch_keeps_every_finished_answer(
+    run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Decoder.generate_many
+
+    def first_never_ends(self: Decoder, requests: Any) -> Any:
+        finished = 0
+        for index, event in own(self, requests):
+            if index == 0 and isinstance(event, Finished):
+                raise KeyboardInterrupt
+            yield index, event
+            finished += isinstance(event, Finished)
+
+    monkeypatch.setattr(Decoder, "generate_many", first_never_ends)
+    # The first prompt has the most room in the context, so it is the last to finish.
+    data = "\n".join(json.dumps({"prompt": "x" * n, "id": n}) for n in (1, 20, 25)).encode()
+    code, out, _ = run(*pair, "--jsonl", "--batch", "3", "--context", "90", stdin=data)
+    assert code == 130
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [20, 25]
+
+
+def test_an_id_that_is_no_unicode_comes_back_escaped(run: Run, pair: list[str]) -> None:
+    code, out, _ = run(*pair, "--jsonl", "-n", "3", stdin=b'{"prompt": "x", "id": "\\ud800"}')
+    assert code == 0
+    assert json.loads(out)["id"] == "\ud800"
 
 
 def test_a_real_ctrl_c_ends_a_real_process(pair: list[str]) -> None:

@@ -66,6 +66,9 @@ def test_a_tied_head_may_be_stored_or_not(tmp_path: Path) -> None:
     expected = first_logits(target)
     change(target, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"].clone()}))
     torch.testing.assert_close(first_logits(target), expected)
+    change(target, lambda t: t["lm_head.weight"].add_(1))
+    with pytest.raises(CheckpointError, match="a head that differs from the embedding"):
+        first_logits(target)
 
 
 def test_shards_load_like_one_file(folders: tuple[Path, Path]) -> None:
