@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,16 @@ SWITCH_WORDS = dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True) | dict.
 )
 
 
-class Kind:
+class Kind(ABC):
     """`check` takes a value of the right type, `parse` text; both give the value or raise ValueError."""
 
     expected = "text"
     metavar = "TEXT"
     choices: tuple[str, ...] = ()
 
+    @abstractmethod
     def check(self, value: object) -> Any:
         """`value` as the setting holds it. Raises ValueError: what was found, what was expected."""
-        raise NotImplementedError
 
     def parse(self, text: str) -> Any:
         """The value that `text` (of a flag or a variable) stands for. Raises ValueError."""

@@ -44,7 +44,7 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
 def test_flipped_header_bytes_never_hang_or_raise_something_else(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(path)
-    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    whole, rng, refused = path.read_bytes(), np.random.default_rng(0), 0
     for _ in range(300):
         broken = bytearray(whole)
         for position in rng.integers(0, 8000, size=3):
@@ -53,7 +53,8 @@ def test_flipped_header_bytes_never_hang_or_raise_something_else(tmp_path: Path)
         try:
             GGUFFile.open(path)
         except GGUFError:
-            continue
+            refused += 1
+    assert 0 < refused < 300  # any other exception has failed the test; some flips only change a name or a number
 
 
 def test_a_huge_array_is_refused_at_once(tmp_path: Path) -> None:
