@@ -236,18 +236,20 @@ def _check_table(path: Path, table: Mapping[str, object]) -> dict[str, Any]:
     return values
 
 
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """The DFLASH_* variables that are set and mean nothing, each with the nearest one that does."""
+    known = [*(setting.variable for setting in SETTINGS.values()), *OTHER_VARIABLES]
+    strange = (name for name, text in sorted(environ.items()) if name.startswith("DFLASH_") and text)
+    return [f"unknown variable {name}{nearest(name, known)}" for name in strange if name not in known]
+
+
 def environment_problems(environ: Mapping[str, str]) -> list[str]:
-    """What is wrong with the DFLASH_* variables that are set; one text for each."""
-    known = {setting.variable: setting for setting in SETTINGS.values()}
+    """What is wrong with the DFLASH_* variables that are set; one text for each, wrong values first."""
     problems = []
-    for name, text in sorted(environ.items()):
-        if not name.startswith("DFLASH_") or name in OTHER_VARIABLES or not text:
-            continue
-        if name not in known:
-            problems.append(f"unknown variable {name}{nearest(name, [*known, *OTHER_VARIABLES])}")
-            continue
+    for setting in SETTINGS.values():
         try:
-            known[name].parse(text)
+            if text := environ.get(setting.variable):
+                setting.parse(text)
         except ValueError as err:
-            problems.append(f"{name}: {err}")
-    return problems
+            problems.append(f"{setting.variable}: {err}")
+    return problems + unknown_variables(environ)

@@ -6,6 +6,7 @@ click itself decides which source wins; `settings` hands the command the result 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from dflash_cli.config import GROUPS, SETTINGS, Config, Setting, config_path, read_config
+from dflash_cli.config import GROUPS, SETTINGS, Config, Setting, config_path, read_config, unknown_variables
 from dflash_cli.errors import UsageError
 from dflash_cli.setting_kinds import File, Switch, split_list
 
@@ -93,6 +94,8 @@ def settings(*wanted: str, lenient: bool = False) -> Callable[[Function], Functi
         @functools.wraps(function)
         def command(*args: Any, **kwargs: Any) -> Any:
             config = Config(**{each.name: kwargs.pop(each.name) for each in chosen})
+            for problem in unknown_variables(os.environ) if not config.quiet else ():
+                click.echo(f"dflash: warning: {problem}", err=True)
             if config.verbose:
                 click.echo(f"dflash: settings: {', '.join(provenance(click.get_current_context()))}", err=True)
             return function(*args, config=config, **kwargs)

@@ -57,6 +57,12 @@ def test_the_answer_alone_is_on_stdout(run: Run, pair: list[str]) -> None:
     assert run(*pair, "-n", "12", "-q", "-", stdin=b"hello\n") == (0, out, "")
 
 
+def test_a_misspelt_variable_is_told(run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DFLASH_TEMPRATURE", "1")
+    err = run(*pair, "-n", "3", "-", stdin=b"hello")[2]
+    assert err.startswith("dflash: warning: unknown variable DFLASH_TEMPRATURE; did you mean 'DFLASH_TEMPERATURE'?")
+
+
 def test_json_has_the_documented_shape(run: Run, pair: list[str], tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text("hello")
     code, out, _ = run(*pair, "-n", "20", "--json", str(tmp_path / "prompt.txt"), "-", stdin=b"hello")
