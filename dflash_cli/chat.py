@@ -17,6 +17,7 @@ from dflash_cli.errors import DFlashError
 from dflash_cli.events import Event
 from dflash_cli.interrupts import interruptible
 from dflash_cli.options import settings
+from dflash_cli.overlay_live import Overlay
 from dflash_cli.stats import AnswerStats
 from dflash_cli.terminal import AnswerOutput, printable
 
@@ -110,6 +111,8 @@ class Chat:
         self._has_failed = False
         self._was_interrupted = False
         self._output = AnswerOutput()
+        config = conversation.model.config
+        self.overlay = Overlay(sys.stdout, config.overlay, config.theme, has_color=config.wants_color(sys.stdout))
 
     def run(self) -> int:
         """Until the person leaves or the input ends; the exit status: 1 where a line of a file or pipe failed."""
@@ -167,6 +170,14 @@ class Chat:
         self._was_interrupted = turn.interrupted
 
     def _ask(self, prompt: str) -> Turn:
+        return self._ask_live(prompt) if self.overlay.is_on else self._ask_plainly(prompt)
+
+    def _ask_live(self, prompt: str) -> Turn:
+        model = self.conversation.model
+        with self.overlay.answer(model.codec, model.config.stop) as live:
+            return self.conversation.ask(prompt, lambda event, _text: live.add(event))
+
+    def _ask_plainly(self, prompt: str) -> Turn:
         shown = False
 
         def watch(_event: Event, text: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dflash_cli.errors import UsageError, nearest
+from dflash_cli.overlay import MODES
 from dflash_cli.stats import AnswerStats
 
 if TYPE_CHECKING:
@@ -83,6 +84,12 @@ def _think(chat: Chat, word: str) -> None:
     chat.say(thinking_line(chat.conversation.model.thinking))
 
 
+def _overlay(chat: Chat, word: str) -> None:
+    if word and not chat.overlay.switch(word):
+        raise UsageError(f"/overlay takes {', '.join(MODES)}; found {word!r}{nearest(word, list(MODES))}")
+    chat.say(chat.overlay.describe())
+
+
 def _stats(chat: Chat, _argument: str) -> None:
     stats = chat.last_stats
     if stats is None:
@@ -100,6 +107,7 @@ COMMANDS = (
     Command("/clear", "", "Forget the conversation.", _clear),
     Command("/system", "[TEXT]", "Set the system prompt; without TEXT, the template's own.", _system),
     Command("/think", "[on|off]", "Let the model think before it answers.", _think),
+    Command("/overlay", "[off|tokens|full]", "Show what was drafted, kept and corrected.", _overlay),
     Command("/stats", "", "Figures of the last answer.", _stats),
     Command("/quit", "", "Leave.", _quit, ("/exit", "/bye")),
 )

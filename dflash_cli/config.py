@@ -15,9 +15,10 @@ from backends import BACKENDS
 from dflash_cli.errors import DFlashError, UsageError, nearest
 from dflash_cli.paths import config_dir
 from dflash_cli.setting_kinds import Choice, Device, File, Kind, Number, Switch, Text, Whole, split_list
+from dflash_cli.themes import DEFAULT_THEME, THEMES
 
 Default = TypeVar("Default")
-GROUPS = ("model", "text", "sampling", "output")
+GROUPS = ("model", "text", "sampling", "output", "chat")
 OTHER_VARIABLES = ("DFLASH_CONFIG", "DFLASH_TRACEBACK", "DFLASH_WHEEL")  # of the command, not settings
 
 
@@ -158,6 +159,14 @@ class Config:
         False, Switch(), "Say more, and where settings come from.", "output", "--verbose/--no-verbose", "-v"
     )
     color: str = setting("auto", Choice("auto", "always", "never"), "Colours in the output.", "output", "--color")
+    overlay: str | None = setting(
+        None,
+        Choice("off", "tokens", "full"),
+        "Show what was drafted, kept and corrected (default: full in a colour terminal).",
+        "chat",
+        "--overlay",
+    )
+    theme: str = setting(DEFAULT_THEME, Choice(*THEMES), "Colours of the overlay.", "chat", "--theme")
 
     def __post_init__(self) -> None:
         if self.quiet and self.verbose:

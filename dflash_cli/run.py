@@ -36,7 +36,7 @@ DEFAULT_BATCH = 8  # rows decoded together with --jsonl: weights are read once f
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a prompt, with all its figures.")
 @click.option("--compare", "comparing", is_flag=True, help="Decode plainly as well: speed-up, and whether texts agree.")
 @click.option("--batch", type=click.IntRange(1), default=DEFAULT_BATCH, show_default=True, help="Rows of --jsonl.")
-@settings()
+@settings("model", "text", "sampling", "output")
 def run_command(
     files: tuple[str, ...], jsonl: bool, as_json: bool, comparing: bool, batch: int, config: Config
 ) -> None:

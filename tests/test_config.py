@@ -100,6 +100,8 @@ SAMPLES: dict[str, tuple[list[str], str, str, Any]] = {
     "quiet": (["-q"], "on", "true", True),
     "verbose": (["-v"], "yes", "true", True),
     "color": (["--color", "never"], "never", '"never"', "never"),
+    "overlay": (["--overlay", "tokens"], "tokens", '"tokens"', "tokens"),
+    "theme": (["--theme", "tol"], "tol", '"tol"', "tol"),
 }
 
 
