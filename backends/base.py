@@ -44,8 +44,9 @@ class Backend(Protocol):
 def on_device(
     values: Sequence[int] | Sequence[float], device: torch.device, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Host numbers as a tensor on a device. torch.tensor(..., device=) would wait for all work queued there."""
-    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+    """Host numbers as a tensor on a device. On CUDA torch.tensor(..., device=) would wait for all work queued there;
+    elsewhere a copy that does not block may read memory that is already freed."""
+    return torch.tensor(values, dtype=dtype).to(device, non_blocking=device.type == "cuda")
 
 
 class Clock:

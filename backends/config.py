@@ -31,6 +31,8 @@ class RopeConfig:
     def from_dict(cls, config: Mapping[str, Any]) -> RopeConfig:
         """Read `rope_theta` + `rope_scaling`, or the newer `rope_parameters`. Raises CheckpointError."""
         scaling = dict(config.get("rope_scaling") or {}) | dict(config.get("rope_parameters") or {})
+        if any(isinstance(value, Mapping) for value in scaling.values()):
+            raise CheckpointError("config.json has RoPE parameters by layer type, which are not supported")
         theta = scaling.get("rope_theta", config.get("rope_theta", 10000.0))
         kind = scaling.get("rope_type", scaling.get("type", "default"))
         if kind not in ROPE_TYPES:

@@ -77,7 +77,8 @@ def projections(module: nn.Module) -> Iterator[Projections]:
 
 def fuse_for_inference(module: nn.Module) -> None:
     """Fuse every group of projections, then drop the plain weights behind packed ones. Training is over after this."""
-    groups = list(projections(module))
+    # The widest group first: a narrower one of the same modules then is a view into it, not a copy.
+    groups = sorted(projections(module), key=lambda group: -len(group.linears))
     for group in groups:
         group.fuse()
     packed = [linear for group in groups if group.packed for linear in group.linears]

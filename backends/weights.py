@@ -18,6 +18,7 @@ from backends.linears import fuse_for_inference
 from backends.target import Target
 
 INDEX = "model.safetensors.index.json"
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 EMBEDDING = "model.embed_tokens.weight"
 
 
@@ -52,7 +53,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             raise CheckpointError(f"{folder / INDEX} has no weight_map; fetch the checkpoint again")
         shards = sorted({str(name) for name in weight_map.values()})
     else:
-        shards = sorted(path.name for path in folder.glob("*.safetensors"))
+        single = folder / "model.safetensors"
+        shards = [single.name] if single.is_file() else sorted(path.name for path in folder.glob("*.safetensors"))
     if not shards:
         pickles = sorted(path.name for path in [*folder.glob("*.bin"), *folder.glob("*.pt")])
         hint = f"; {pickles[0]} is a pickle file, which is never loaded: convert it to safetensors" if pickles else ""
@@ -61,7 +63,10 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     for shard in shards:
         if Path(shard).name != shard:
             raise CheckpointError(f"{folder / INDEX} points outside its folder: {shard!r}")
-        files |= dict.fromkeys(_tensor_names(folder / shard), folder / shard)
+        names = _tensor_names(folder / shard)
+        if twice := sorted(files.keys() & set(names)):
+            raise CheckpointError(f"{folder} stores {twice[0]} in {files[twice[0]].name} and in {shard}: remove one")
+        files |= dict.fromkeys(names, folder / shard)
     return Checkpoint(folder, config, files)
 
 
@@ -117,6 +122,8 @@ def load_weights(
             raise CheckpointError(
                 f"{checkpoint.folder}: {name} has shape {list(tensor.shape)}; config.json asks for {list(wanted[name])}"
             )
+        if tensor.dtype not in FLOATS:
+            raise CheckpointError(f"{checkpoint.folder}: {name} is {tensor.dtype}; quantised weights are not supported")
         parent, _, leaf = name.rpartition(".")
         parameter = nn.Parameter(tensor.to(device, dtype), requires_grad=False)
         setattr(module.get_submodule(parent), leaf, parameter)

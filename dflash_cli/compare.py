@@ -56,7 +56,7 @@ class Comparison:
             speed += f", DFlash is {self.speedup:.2f}× that"
         each = self.first_difference
         if each is None:
-            return f"{speed} · identical text"
+            return f"{speed} · {'no difference until it was interrupted' if self.interrupted else 'identical text'}"
         found, plain = (repr(codec.token_text(i)) for i in (each.id, each.plain_id))
         verdict = f"a tie in {dtype}" if each.tie else "not a tie"
         return (

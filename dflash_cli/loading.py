@@ -109,8 +109,7 @@ def sampling_params(config: Config, defaults: dict[str, Any]) -> SamplingParams:
     for key, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise DFlashError(f"generation_config.json has {key} {value!r}; expected a number: correct or remove it")
-    if not defaults.get("do_sample", False):
-        values["temperature"] = 0.0
+    values["temperature"] = values.get("temperature", 1.0) if defaults.get("do_sample", False) else 0.0
     asked = {key: getattr(config, key) for key in SAMPLING_KEYS if getattr(config, key) is not None}
     return replace(SamplingParams(), **(values | asked))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from backends import create_backend
 from dflash_cli.config import Config
+from dflash_cli.errors import UsageError
 from dflash_cli.events import BlockVerified, Event, Prefilled
 from dflash_cli.models import Pair
 from dflash_cli.sampling import SamplingParams
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from backends.base import Backend
     from backends.drafter import Drafter
     from backends.target import Target
+
+
+CHANGEABLE = {"block", "max_new_tokens", "overlay", "quiet", "raw", "stop", "system", "theme", "thinking", "verbose"}
 
 
 @dataclass(frozen=True)
@@ -89,5 +93,7 @@ class Model:
             yield rest
 
     def with_config(self, **changes: object) -> Model:
-        """The same weights under other settings that need no loading (limits, stops, block, thinking ...)."""
+        """The same weights under other settings that need no loading. Raises UsageError for any that do."""
+        if fixed := sorted(changes.keys() - CHANGEABLE):
+            raise UsageError(f"{fixed[0]} cannot be changed after loading; can be: {', '.join(sorted(CHANGEABLE))}")
         return replace(self, config=replace(self.config, **changes))  # type: ignore[arg-type]

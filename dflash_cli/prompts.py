@@ -82,10 +82,12 @@ def _from_line(where: str, line: str, system: str | None) -> Prompt:
         entry = {"prompt": entry}
     if not isinstance(entry, dict):
         raise DFlashError(f"{where} is a JSON {type(entry).__name__}; expected an object with prompt or messages")
+    own = entry.get("system", system)
+    if own is not None and not isinstance(own, str):
+        raise DFlashError(f"{where}: system is a JSON {type(own).__name__}; expected text")
     if isinstance(entry.get("prompt"), str):
-        own = entry.get("system", system)
-        return Prompt(where, _conversation(entry["prompt"], own if isinstance(own, str) else system), entry.get("id"))
-    return Prompt(where, _messages(where, entry.get("messages"), system), entry.get("id"))
+        return Prompt(where, _conversation(entry["prompt"], own), entry.get("id"))
+    return Prompt(where, _messages(where, entry.get("messages"), own), entry.get("id"))
 
 
 def _messages(where: str, value: object, system: str | None) -> tuple[Message, ...]:

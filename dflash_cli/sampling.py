@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+MIN_TEMPERATURE = 1e-5  # below it logits / temperature overflows, and one id has all the probability anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class SamplingParams:
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
             ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
             ("repetition_penalty", self.repetition_penalty > 0, "above 0 (1 is off)"),
+            ("presence_penalty", math.isfinite(self.presence_penalty), "a finite number (0 is off)"),
         )
         for name, good, expected in checks:
             if not good:
@@ -44,7 +49,7 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         """Whether the choice is an argmax."""
-        return self.temperature == 0
+        return self.temperature < MIN_TEMPERATURE
 
     @property
     def penalises(self) -> bool:
@@ -84,19 +89,27 @@ def penalise(logits: Tensor, params: SamplingParams, seen: Tensor, answered: Ten
 
 
 def candidates(logits: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
-    """logits [w, V] -> probabilities [w, m] in falling order and their ids [w, m], filtered as `params` says."""
+    """logits [w, V] -> probabilities [w, m] and their ids [w, m], filtered as `params` says.
+
+    In falling order where top-k or top-p need it, else in the vocabulary's: a full sort costs more than a verify pass.
+    """
     import torch
 
     scaled = logits.float() / params.temperature
     keep = min(params.top_k or scaled.shape[-1], scaled.shape[-1])
-    values, ids = scaled.topk(keep) if keep < scaled.shape[-1] else scaled.sort(descending=True, stable=True)
+    if keep < scaled.shape[-1]:
+        values, ids = scaled.topk(keep)
+    elif params.top_p < 1:
+        values, ids = scaled.sort(descending=True, stable=True)
+    else:
+        values, ids = scaled, torch.arange(keep, device=scaled.device).expand_as(scaled)
     probabilities = torch.softmax(values, -1)
     if params.top_p < 1:
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities * (before < params.top_p)
         probabilities = probabilities / probabilities.sum(-1, keepdim=True)
     if params.min_p > 0:
-        probabilities = probabilities * (probabilities >= params.min_p * probabilities[:, :1])
+        probabilities = probabilities * (probabilities >= params.min_p * probabilities.amax(-1, keepdim=True))
     return probabilities / probabilities.sum(-1, keepdim=True), ids
 
 

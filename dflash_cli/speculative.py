@@ -184,6 +184,8 @@ class Decoder:
     def _step(self, running: dict[int, Answer]) -> Iterator[tuple[int, Event]]:
         """One block of every row: draft, choose, verify, accept, the one host copy, then commit and tell."""
         backend, width = self.backend, self.width
+        if any(self.resident[row].ids is not answer.ids for row, answer in running.items()):
+            raise DFlashError("this decoder has begun another answer: an earlier one can no longer be continued")
         rows = range(backend.batch_size)
         # An idle row computes junk past what it holds, which the next prefill there may still reuse.
         start = [running[row].start if row in running else self.resident[row].length for row in rows]

@@ -9,6 +9,7 @@ import pytest
 
 import dflash_cli
 from dflash_cli import load
+from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import BlockVerified, Finished, Prefilled
 from tests.tiny import write_pair
 
@@ -47,8 +48,34 @@ def test_other_settings_need_no_loading(model: Any) -> None:
 def test_unknown_names() -> None:
     with pytest.raises(AttributeError, match="nothing"):
         dflash_cli.nothing  # noqa: B018
-    with pytest.raises(TypeError, match="temprature"):
+    with pytest.raises(UsageError, match="unknown setting 'temprature'; did you mean 'temperature'"):
         load("smollm2-135m", temprature=1.0)
+    for wrong in ({"stop": "END"}, {"context": 0}, {"dtype": "bf16"}, {"temperature": "hot"}):
+        with pytest.raises(UsageError, match=f"{next(iter(wrong))}: found"):
+            load("smollm2-135m", **wrong)
+
+
+def test_what_needs_loading_cannot_be_changed_later(model: Any) -> None:
+    with pytest.raises(UsageError, match="temperature cannot be changed after loading"):
+        model.with_config(temperature=2.0)
+
+
+def test_an_older_answer_of_a_decoder_cannot_go_on(model: Any) -> None:
+    decoder = model.decoder()
+    older = model.events("hello", decoder)
+    next(older)
+    expected = [event.new_ids for event in model.events("bye") if isinstance(event, Prefilled | BlockVerified)]
+    newer = model.events("bye", decoder)
+    first = next(newer)
+    with pytest.raises(DFlashError, match="has begun another answer"):
+        list(older)
+    got = [first, *newer]
+    assert [event.new_ids for event in got if isinstance(event, Prefilled | BlockVerified)] == expected
+
+
+def test_the_baseline_has_no_drafter(model: Any) -> None:
+    assert model.plain_decoder().backend.block_size == 1
+    assert model.with_config(block=1).decoder().backend.drafter is None
 
 
 def test_weights_on_disk_are_not_changed(tmp_path: Path) -> None:

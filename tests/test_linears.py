@@ -67,3 +67,8 @@ def test_a_drafter_fuses_its_context_projections() -> None:
     drafter = make_drafter()
     fuse_for_inference(drafter)
     assert all(each.weight is not None for each in (*drafter.context_projections, drafter.fuse_taps))
+    for attention, context in zip(drafter.attentions, drafter.context_projections, strict=True):
+        places = [
+            each.weight.untyped_storage().data_ptr() for each in (attention.qkv, context) if each.weight is not None
+        ]
+        assert places[0] == places[1]  # one copy of K and V

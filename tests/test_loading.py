@@ -24,6 +24,8 @@ QWEN3 = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos
     [
         (Config(), {}, SamplingParams()),
         (Config(), QWEN3, SamplingParams(0.6, 20, 0.95)),
+        (Config(), {"do_sample": True, "top_p": 0.9}, SamplingParams(1.0, top_p=0.9)),
+        (Config(), {"temperature": 0.7}, SamplingParams()),
         (Config(), QWEN3 | {"do_sample": False}, SamplingParams(0.0, 20, 0.95)),
         (Config(temperature=0.0), QWEN3, SamplingParams(0.0, 20, 0.95)),
         (Config(temperature=1.1, top_k=0, seed=3), QWEN3, SamplingParams(1.1, 0, 0.95, seed=3)),
