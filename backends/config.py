@@ -9,6 +9,15 @@ from typing import Any
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 TARGET_TYPES = ("qwen3", "llama")
+NEUTRAL = {
+    "mlp_bias": False,
+    "hidden_act": "silu",
+    "partial_rotary_factor": 1.0,
+    "attention_multiplier": 1.0,
+    "logits_scaling": 1.0,
+    "is_neox_style": True,
+}
+"""Fields that would change the computation, with the only value that is computed here."""
 ROPE_TYPES = ("default", "linear", "llama3")
 
 
@@ -82,9 +91,7 @@ class TargetConfig(ModelConfig):
             )
         if "dflash_config" in config:
             raise CheckpointError("this checkpoint is a DFlash drafter, not a target: pass it as --draft")
-        for key, neutral in (("mlp_bias", False), ("use_sliding_window", False), ("hidden_act", "silu")):
-            if config.get(key, neutral) != neutral:
-                raise CheckpointError(f"config.json sets {key} to {config[key]!r}; only {neutral!r} is supported")
+        _refuse_unless_neutral(config, {**NEUTRAL, "use_sliding_window": False})
         if config.get("quantization_config"):
             raise CheckpointError(
                 "this checkpoint is quantised (quantization_config); use the unquantised one or a GGUF"
@@ -122,6 +129,7 @@ class DrafterConfig(ModelConfig):
             raise CheckpointError("config.json has no dflash_config: this is not a DFlash drafter")
         flat = {**config, **(config["dflash_config"] or {})}
         _refuse_successors(config, flat)
+        _refuse_unless_neutral(flat, NEUTRAL)
         shape = _shape(config, qk_norm=True)
         num_layers = shape["num_layers"]
         layer_types = tuple(config.get("layer_types") or _derived_layer_types(config, num_layers))
@@ -152,6 +160,12 @@ class DrafterConfig(ModelConfig):
     def causal(self, layer: int) -> bool:
         """Whether a block slot of this layer is blind to the slots after it."""
         return self.layer_types[layer] == SLIDING if self.is_causal is None else self.is_causal
+
+
+def _refuse_unless_neutral(config: Mapping[str, Any], neutral: Mapping[str, Any]) -> None:
+    for key, value in neutral.items():
+        if config.get(key, value) not in (value, None):
+            raise CheckpointError(f"config.json sets {key} to {config[key]!r}; only {value!r} is supported")
 
 
 def _derived_layer_types(config: Mapping[str, Any], num_layers: int) -> list[str]:

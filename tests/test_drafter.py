@@ -145,6 +145,9 @@ def test_masks_follow_the_rule(rule: Rule, start: list[int], num_rows: int) -> N
         ({"layer_types": ["sliding_attention"] * 2}, "sliding_window is None"),
         ({"layer_types": ["full_attention"]}, "expected 2 of"),
         ({"conv_kernel_size": 2}, "successor of DFlash"),
+        ({"selector_rank": 256}, "successor of DFlash"),
+        ({"markov_rank": 256}, "successor of DFlash"),
+        ({"hidden_act": "gelu_pytorch_tanh"}, "hidden_act to 'gelu_pytorch_tanh'"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'; supported are"),
     ],
 )

@@ -129,6 +129,8 @@ def test_an_index_cannot_point_outside(folders: tuple[Path, Path]) -> None:
         ({"mlp_bias": True}, "mlp_bias to True"),
         ({"use_sliding_window": True}, "use_sliding_window to True"),
         ({"hidden_act": "gelu"}, "hidden_act to 'gelu'"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor to 0.5; only 1.0"),
+        ({"logits_scaling": 8.0}, "logits_scaling to 8.0"),
         ({"quantization_config": {"quant_method": "fp8"}}, "is quantised"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window layers"),
         ({"num_key_value_heads": 3}, "4 query heads over 3 kv heads"),
