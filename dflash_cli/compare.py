@@ -39,11 +39,12 @@ class Comparison:
     plain_tokens_per_s: float | None
     speedup: float | None
     interrupted: bool
+    same_length: bool
 
     def as_dict(self) -> dict[str, object]:
         """The `compare` object of `run --json`."""
         return {
-            "identical": self.first_difference is None and not self.interrupted,
+            "identical": self.first_difference is None and self.same_length and not self.interrupted,
             "first_difference": None if self.first_difference is None else asdict(self.first_difference),
             "plain_tokens_per_s": rounded(self.plain_tokens_per_s, 2),
             "speedup": rounded(self.speedup, 3),
@@ -55,8 +56,12 @@ class Comparison:
         if self.speedup is not None:
             speed += f", DFlash is {self.speedup:.2f}× that"
         each = self.first_difference
+        if each is None and self.interrupted:
+            return f"{speed} · no difference until it was interrupted"
         if each is None:
-            return f"{speed} · {'no difference until it was interrupted' if self.interrupted else 'identical text'}"
+            return (
+                f"{speed} · {'identical text' if self.same_length else 'one text is only the beginning of the other'}"
+            )
         found, plain = (repr(codec.token_text(i)) for i in (each.id, each.plain_id))
         verdict = f"a tie in {dtype}" if each.tie else "not a tie"
         return (
@@ -72,7 +77,8 @@ def compare(plain: Decoder, prompt_ids: Sequence[int], ours: AnswerStats, theirs
     if index is not None:
         difference = _measure(plain, [*prompt_ids, *ours.ids[:index]], index, ours.ids[index], theirs.ids[index])
     fast, slow = ours.tokens_per_s, theirs.tokens_per_s
-    return Comparison(difference, slow, fast / slow if fast and slow else None, theirs.reason == "interrupted")
+    speedup = fast / slow if fast and slow else None
+    return Comparison(difference, slow, speedup, theirs.reason == "interrupted", len(ours.ids) == len(theirs.ids))
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:

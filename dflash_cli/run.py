@@ -46,7 +46,7 @@ def run_command(
     summary line to stderr.
     """
     prompts = read_prompts(files, jsonl=jsonl, system=config.system)
-    if comparing and jsonl and len(prompts) > 1:
+    if comparing and jsonl:
         raise UsageError("--compare goes with single prompts, not with --jsonl: a batch has no plain speed of its own")
     rows = min(batch, len(prompts)) if jsonl else 1
     runner = Runner(interruptible(lambda: _load(config, rows)), prompts)

@@ -73,3 +73,10 @@ def test_the_plain_decoder_can_be_used_again() -> None:
 def test_an_interrupted_baseline_is_not_called_identical() -> None:
     plain, _ = plain_decoder()
     assert compare(plain, PROMPT, stats([16, 2]), stats([16], reason="interrupted")).as_dict()["identical"] is False
+
+
+def test_a_text_that_ends_early_is_not_called_identical() -> None:
+    plain, _ = plain_decoder()
+    result = compare(plain, PROMPT, stats([16, 2]), stats([16, 2, 3]))
+    assert result.first_difference is None
+    assert result.as_dict()["identical"] is False
