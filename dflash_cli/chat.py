@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,14 +15,11 @@ from dflash_cli.config import Config
 from dflash_cli.conversation import Conversation, Turn
 from dflash_cli.errors import DFlashError
 from dflash_cli.events import Event
-from dflash_cli.interrupts import interruptible
 from dflash_cli.options import settings
 from dflash_cli.overlay_live import Overlay
+from dflash_cli.startup import load_model
 from dflash_cli.stats import AnswerStats
 from dflash_cli.terminal import AnswerOutput, printable
-
-if TYPE_CHECKING:
-    from dflash_cli.model import Model
 
 INTERRUPTED = "[interrupted]"
 HINT = "/help lists the commands, Ctrl-D leaves"
@@ -37,22 +34,13 @@ def chat_command(ctx: click.Context, config: Config) -> int:
     Where stdin is a file or a pipe, each of its lines is a message and only the answers go to stdout.
     """
     screen = Screen(config)
-    conversation = Conversation(_load(config, screen))
+    conversation = Conversation(load_model(config, tell=lambda line: screen.say(f"loading {line}")))
     screen.say(ready_line(conversation))
     source = open_input(screen.say)
     if source.has_person:
         screen.say(HINT)
     boundary = ctx.find_root().obj
     return Chat(conversation, source, screen, traceback=isinstance(boundary, Boundary) and boundary.traceback).run()
-
-
-def _load(config: Config, screen: Screen) -> Model:
-    def load_model() -> Model:
-        from dflash_cli.loading import load
-
-        return load(config, tell=lambda line: screen.say(f"loading {line}"))
-
-    return interruptible(load_model)
 
 
 def ready_line(conversation: Conversation) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dflash_cli.errors import DFlashError
 from dflash_cli.paths import ensure_private, state_dir
-from dflash_cli.terminal import is_interactive, is_terminal
+from dflash_cli.terminal import is_interactive, is_terminal, stdin_bytes
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
@@ -73,7 +73,7 @@ class LineInput:
             sys.stderr.flush()
 
     def _line(self) -> str | None:
-        line = sys.stdin.buffer.readline()
+        line = stdin_bytes().readline()
         self._number += 1
         if not line:
             self._show_prompt("\n")

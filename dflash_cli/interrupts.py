@@ -61,3 +61,12 @@ def interruptible(function: Callable[[], Result]) -> Result:
     if interrupts.requested:
         raise KeyboardInterrupt
     return result
+
+
+def uninterrupted(function: Callable[[], Result]) -> Result:
+    """What `function` returns, run to its end; then raises KeyboardInterrupt where Ctrl-C came meanwhile."""
+    with Interrupts() as interrupts:
+        result = function()
+    if interrupts.requested:
+        raise KeyboardInterrupt
+    return result

@@ -7,6 +7,7 @@ store, so whoever holds it knows that every temporary folder in it was left by a
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import tempfile
@@ -14,12 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dflash_cli.checkpoint_folder import read_json
 from dflash_cli.errors import DFlashError
 from dflash_cli.fetch_progress import megabytes, note
 from dflash_cli.paths import cache_dir, ensure_private
 
 TEMPORARY = ".tmp-"
 WHOLE = ("config.json", "model.safetensors", "tokenizer.json")
+SIZES = "sizes.json"  # file name -> bytes of a stored checkpoint, written last
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Build = Callable[[Path, Path], None]  # (folder for scratch files, folder to fill)
@@ -33,7 +36,15 @@ def models_dir() -> Path:
 def stored(name: str) -> Path | None:
     """The checkpoint folder called `name`, or None."""
     folder = models_dir() / name
-    return folder if all((folder / file).is_file() for file in WHOLE) else None
+    return folder if _is_whole(folder) else None
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether every file has the size it was stored with: a damaged checkpoint is built anew, not read."""
+    sizes = read_json(folder / SIZES)
+    if sizes is None or not sizes.keys() >= set(WHOLE):
+        return False
+    return all((folder / file).is_file() and (folder / file).stat().st_size == size for file, size in sizes.items())
 
 
 def store(name: str, needed_bytes: int, build: Build, *, quiet: bool) -> Path:
@@ -85,6 +96,8 @@ def _build(name: str, needed_bytes: int, build: Build) -> Path:
         folder = scratch / "checkpoint"
         folder.mkdir(mode=0o700)
         build(scratch, folder)
+        sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+        (folder / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
         _make_durable(folder)
         final = models_dir() / name
         shutil.rmtree(final, ignore_errors=True)  # one that has lost files

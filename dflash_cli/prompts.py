@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_cli.errors import DFlashError, UsageError
+from dflash_cli.terminal import is_terminal, stdin_bytes
 from dflash_cli.text import Message
 
 STDIN = "-"
@@ -27,7 +28,7 @@ class Prompt:
 
 def read_prompts(files: Sequence[str], *, jsonl: bool, system: str | None) -> list[Prompt]:
     """One prompt a file (`-` is stdin), or one a line with `jsonl`. Raises DFlashError, UsageError."""
-    if not files and sys.stdin.isatty():
+    if not files and is_terminal(sys.stdin):
         raise UsageError("no prompt: name a file, pipe a text into `dflash run -`, or use `dflash chat`")
     prompts: list[Prompt] = []
     for file in files or [STDIN]:
@@ -47,7 +48,7 @@ def _conversation(text: str, system: str | None) -> tuple[Message, ...]:
 
 
 def _stdin_text() -> str:
-    return _decoded("stdin", sys.stdin.buffer.read())
+    return _decoded("stdin", stdin_bytes().read())
 
 
 def _file_text(path: Path) -> str:

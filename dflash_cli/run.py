@@ -16,9 +16,9 @@ from dflash_cli.answering import Answered, Watch, answer
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import BlockVerified, Finished, Prefilled
-from dflash_cli.interrupts import interruptible
 from dflash_cli.options import settings
 from dflash_cli.prompts import Prompt, read_prompts
+from dflash_cli.startup import load_model
 from dflash_cli.stats import AnswerStats
 from dflash_cli.terminal import AnswerOutput
 
@@ -49,17 +49,12 @@ def run_command(
     if comparing and jsonl:
         raise UsageError("--compare goes with single prompts, not with --jsonl: a batch has no plain speed of its own")
     rows = min(batch, len(prompts)) if jsonl else 1
-    runner = Runner(interruptible(lambda: _load(config, rows)), prompts)
+    model = load_model(config, batch_size=rows, tell=lambda line: say(config, line, only_verbose=True))
+    runner = Runner(model, prompts)
     if jsonl:
         runner.many(rows)
     else:
         runner.each(as_json, comparing)
-
-
-def _load(config: Config, rows: int) -> Model:
-    from dflash_cli.loading import load
-
-    return load(config, batch_size=rows, tell=lambda line: say(config, line, only_verbose=True))
 
 
 def say(config: Config, line: str, *, only_verbose: bool = False) -> None:

@@ -7,6 +7,8 @@ import re
 import sys
 from typing import BinaryIO, TextIO
 
+from dflash_cli.errors import DFlashError
+
 # Controls but newline and tab (C0, DEL, C1), line and paragraph separators, bidi embeddings, overrides and isolates,
 # their deprecated kin, interlinear marks, lone surrogates. The bidi marks of ordinary Arabic and Hebrew text and the
 # joiners of emoji are none of these.
@@ -31,6 +33,13 @@ def _symbol(match: re.Match[str]) -> str:
     return "␡" if code == DELETE else f"<U+{code:04X}>"
 
 
+def stdin_bytes() -> BinaryIO:
+    """Stdin as bytes. Raises DFlashError where there is none, as after `<&-`."""
+    if sys.stdin is None:
+        raise DFlashError("stdin is closed: there is nothing to read; name a file, or pipe a text")
+    return sys.stdin.buffer
+
+
 def is_interactive() -> bool:
     """Whether a person sits at both ends and the terminal can move its cursor."""
     return is_terminal(sys.stdin) and is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
@@ -48,7 +57,11 @@ class AnswerOutput:
     """Answers on a stream, piece by piece as they come: `printable` on a terminal, else the exact bytes (UTF-8)."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stdout if stream is None else stream
+        """Raises DFlashError where there is no stdout, as after `>&-`."""
+        stream = sys.stdout if stream is None else stream
+        if stream is None:
+            raise DFlashError("stdout is closed: there is nowhere to write the answer")
+        self._stream = stream
         self.on_terminal = is_terminal(self._stream)
         self._buffer: BinaryIO | None = getattr(self._stream, "buffer", None)
         self._at_line_start = False

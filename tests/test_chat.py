@@ -39,7 +39,7 @@ class Piped:
     def __call__(
         self, stdin: str | bytes, answers: list[str | bytes], *args: str, **kwargs: Any
     ) -> tuple[int, str, str]:
-        def load(config: Config, tell: Callable[[str], None]) -> ScriptedModel:
+        def load(config: Config, tell: Callable[[str], None], **_: Any) -> ScriptedModel:
             tell("a pair on a device")
             settings = {"quiet": config.quiet, "system": config.system, "stop": config.stop}
             self.model = scripted_model(self.folder, answers, **settings, **kwargs)

@@ -95,6 +95,7 @@ def test_download_convert_once(
         "config.json",
         "generation_config.json",
         "model.safetensors",
+        "sizes.json",
         "tokenizer.json",
         "tokenizer_config.json",
     ]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from dflash_cli.interrupts import Interrupts
+from dflash_cli.interrupts import Interrupts, uninterrupted
 
 
 def test_a_signal_outside_a_call_is_noted() -> None:
@@ -64,3 +64,16 @@ def test_another_thread_leaves_handlers_alone() -> None:
     thread.start()
     thread.join()
     assert not failed
+
+
+def test_what_is_uninterrupted_runs_to_its_end() -> None:
+    done = []
+
+    def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted(work)
+    assert done == [1]
+    assert uninterrupted(lambda: 5) == 5

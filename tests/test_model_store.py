@@ -70,6 +70,15 @@ def test_a_checkpoint_that_lost_files_is_built_again(cache: Path) -> None:
     assert store("m", 1, fill, quiet=True) == stored("m")
 
 
+@pytest.mark.parametrize("content", ["", "xx"])
+def test_a_damaged_checkpoint_is_built_again(cache: Path, content: str) -> None:
+    folder = store("m", 1, fill, quiet=True)
+    (folder / model_store.WHOLE[1]).write_text(content)
+    assert stored("m") is None
+    assert store("m", 1, fill, quiet=True) == stored("m")
+    assert (folder / model_store.WHOLE[1]).read_text() == "x"
+
+
 def test_too_little_space_is_told_before_any_work(cache: Path) -> None:
     with pytest.raises(DFlashError, match=r"not enough disk space .* XDG_CACHE_HOME"):
         store("m", 10**18, fill, quiet=True)

@@ -19,8 +19,11 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     folder = tmp_path / "cache" / "dflash" / "models" / "smollm2-135m-b179c9523d0e-v1"
     folder.mkdir(parents=True)
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        (folder / name).write_bytes(b"x" * 10**6)
+    sizes = dict.fromkeys(("config.json", "model.safetensors", "tokenizer.json"), 10**6)
+    sizes["config.json"] -= len(json.dumps(sizes)) - 1  # one digit less: 3 MB with the list of sizes itself
+    for name, size in sizes.items():
+        (folder / name).write_bytes(b"x" * size)
+    (folder / "sizes.json").write_text(json.dumps(sizes))
     return folder
 
 

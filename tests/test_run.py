@@ -220,6 +220,14 @@ def test_a_real_ctrl_c_ends_a_real_process(pair: list[str]) -> None:
     assert b"Traceback" not in err
 
 
+@pytest.mark.parametrize(("stream", "words"), [("<&-", "stdin is closed"), (">&-", "stdout is closed")])
+def test_a_closed_stream_is_told(pair: list[str], stream: str, words: str) -> None:
+    line = " ".join(f"'{each}'" for each in command(*pair, "-n", "3", "-"))
+    result = subprocess.run(["bash", "-c", f"{line} {stream}"], input=b"hello", capture_output=True, check=False)
+    assert result.returncode == 1
+    assert f"dflash: error: {words}" in result.stderr.decode()
+
+
 def test_a_closed_pipe_is_quiet(pair: list[str]) -> None:
     line = " ".join(f"'{each}'" for each in command(*pair, "-n", "200", "-"))
     result = subprocess.run(["bash", "-c", f"echo hello | {line} | head -c 1"], capture_output=True, check=False)
