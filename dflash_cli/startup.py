@@ -16,7 +16,7 @@ def load_model(config: Config, *, batch_size: int = 1, tell: Callable[[str], Non
     """`loading.load` for a command. Raises KeyboardInterrupt on Ctrl-C, besides what `load` raises.
 
     Extension modules swallow an interrupt while they are imported, or break: they are imported first, with Ctrl-C
-    noted and raised after a second at most; downloads and loading are then interrupted at once.
+    noted and raised when they are there, after two seconds or so; downloads and loading are then interrupted at once.
     """
     uninterrupted(_import)
     from dflash_cli import loading
