@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dflash_cli.chat_commands import is_command, run_command, thinking_line, unescape
+from dflash_cli.chat_commands import is_command, run_command, unescape
 from dflash_cli.chat_input import Input, open_input
 from dflash_cli.cli import Boundary, describe
 from dflash_cli.config import Config
@@ -17,6 +17,7 @@ from dflash_cli.errors import DFlashError
 from dflash_cli.events import Event
 from dflash_cli.options import settings
 from dflash_cli.overlay_live import Overlay
+from dflash_cli.slash_settings import thinking_line
 from dflash_cli.startup import load_model
 from dflash_cli.stats import AnswerStats
 from dflash_cli.terminal import AnswerOutput, printable

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from dflash_cli.chat import Chat, Screen
-from dflash_cli.chat_commands import COMMANDS, figures
+from dflash_cli.chat_commands import COMMANDS
 from dflash_cli.config import Config
 from dflash_cli.conversation import Conversation
 from dflash_cli.events import BlockVerified, Finished, Prefilled
+from dflash_cli.slash_talk import figures
 from dflash_cli.stats import AnswerStats
 from tests.scripted_model import ScriptedModel, scripted_model
 

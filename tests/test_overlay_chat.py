@@ -36,7 +36,7 @@ def test_an_unknown_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     chat = Chat(Conversation(scripted_model(tmp_path, [])), Typed("/overlay token"), Screen(Config(quiet=True)))
     chat.run()
     err = capsys.readouterr().err
-    assert "/overlay takes off, tokens, full; found 'token'; did you mean 'tokens'?" in err
+    assert "/overlay takes off, tokens or full; found 'token'; did you mean 'tokens'?" in err
     assert chat.overlay.mode == "off"
 
 
