@@ -19,6 +19,7 @@ from backends.target import Target
 
 INDEX = "model.safetensors.index.json"
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+FLOAT_NAMES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 EMBEDDING = "model.embed_tokens.weight"
 
 
@@ -76,6 +77,19 @@ def _tensor_names(path: Path) -> list[str]:
             return list(file.keys())
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); it is damaged or partial: fetch it again") from None
+
+
+def stored_dtype(folder: Path) -> torch.dtype | None:
+    """The dtype the projections of a checkpoint are stored in; None where that is none it can be loaded from.
+
+    Raises CheckpointError where the folder holds no readable weights.
+    """
+    files = open_checkpoint(folder).files
+    name = next((name for name in files if name.endswith("proj.weight")), None)
+    if name is None:
+        return None
+    with safe_open(files[name], framework="pt") as file:
+        return FLOAT_NAMES.get(file.get_slice(name).get_dtype())
 
 
 def load_target(folder: Path, dtype: torch.dtype, device: torch.device) -> Target:

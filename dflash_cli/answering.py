@@ -7,24 +7,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dflash_cli.events import BlockVerified, Event, Finished, Prefilled
+from dflash_cli.answer_text import AnswerText, Said
+from dflash_cli.events import Event, Finished, Prefilled
 from dflash_cli.interrupts import Interrupts
 from dflash_cli.stats import AnswerStats
 
 if TYPE_CHECKING:
     from dflash_cli.model import Model
+    from dflash_cli.pace import Pace
     from dflash_cli.speculative import Decoder, Request
 
-REPLACEMENT = "\ufffd"
-Watch = Callable[[Event, str], None]
+Watch = Callable[[Event, Said], None]
 """Sees each event of an answer with the text that became certain by it."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer that is over: by a stop, a limit or Ctrl-C, as `stats.reason` says."""
+    """An answer that is over: by a stop, a limit or Ctrl-C, as `stats.reason` says.
+
+    `text` is all that was generated, `thinking` and `answer` its two parts without tags.
+    """
 
     text: str
+    thinking: str
+    answer: str
     stats: AnswerStats
 
     @property
@@ -34,25 +40,26 @@ class Answered:
 
 
 def answer(
-    model: Model, decoder: Decoder, prompt_ids: Sequence[int], watch: Watch = lambda _event, _text: None
+    model: Model,
+    decoder: Decoder,
+    prompt_ids: Sequence[int],
+    watch: Watch = lambda _event, _said: None,
+    pace: Pace | None = None,
 ) -> Answered:
     """Answer one prompt. Ctrl-C ends it within a block and is not raised; the last event is always Finished.
 
-    Raises DFlashError for a prompt that does not fit, and whatever `watch` raises.
+    `pace` slows it down so that people can look. Raises DFlashError for a prompt that does not fit, and whatever
+    `watch` raises.
     """
-    stats, stream, pieces = AnswerStats(), model.text_stream(), list[str]()
+    stats = AnswerStats(context=decoder.backend.max_len)
+    text, paused_ms = AnswerText(model.codec, prompt_ids, model.config.stop), 0.0
     with Interrupts() as interrupts:
         for event in _until_interrupted(decoder, model.request(prompt_ids), interrupts):
-            stats.add(event)
-            piece = ""
-            if isinstance(event, Prefilled | BlockVerified):
-                piece = stream.push(event.new_ids)
-            elif isinstance(event, Finished):
-                # A character that was cut in half will never be whole.
-                piece = stream.flush() if event.reason == "stop" else stream.flush().rstrip(REPLACEMENT)
-            pieces.append(piece)
-            watch(event, piece)
-    return Answered("".join(pieces), stats)
+            said = text.add(event)
+            stats.add(event, said.flags, paused_ms)
+            watch(event, said)
+            paused_ms = 0.0 if pace is None else pace.wait(event, lambda: interrupts.requested) * 1e3
+    return Answered(text.text, text.thinking, text.answer, stats)
 
 
 def _until_interrupted(decoder: Decoder, request: Request, interrupts: Interrupts) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from dflash_cli.config import SETTINGS, Config
@@ -12,7 +13,7 @@ from dflash_cli.model import Model
 __all__ = ["Model", "load"]
 
 
-def load(model: str | None = None, **settings: Any) -> Model:
+def load(model: str | os.PathLike[str] | None = None, **settings: Any) -> Model:
     """Load a pair: `model` is an alias, folder, hub id or GGUF file; `settings` are the fields of `Config`.
 
     Nothing is read from the configuration file or the environment. Raises DFlashError, or ValueError from a
@@ -27,6 +28,8 @@ def _checked(name: str, value: Any) -> Any:
         raise UsageError(f"unknown setting {name!r}{nearest(name, list(SETTINGS))}")
     if value is None:
         return None
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     try:
         return SETTINGS[name].check(list(value) if isinstance(value, tuple) else value)
     except ValueError as err:

@@ -3,45 +3,65 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import click
 
+from dflash_cli.answer_text import Said
 from dflash_cli.chat_commands import is_command, run_command, unescape
 from dflash_cli.chat_input import Input, open_input
+from dflash_cli.chat_screen import PlainAnswer, Screen, shows_thinking
 from dflash_cli.cli import Boundary, describe
 from dflash_cli.config import Config
 from dflash_cli.conversation import Conversation, Turn
 from dflash_cli.errors import DFlashError
-from dflash_cli.events import Event
+from dflash_cli.events import Event, Finished
 from dflash_cli.options import settings
 from dflash_cli.overlay_live import Overlay
-from dflash_cli.slash_settings import thinking_line
+from dflash_cli.pace import Pace
+from dflash_cli.session_log import SessionLog
+from dflash_cli.session_options import SessionChoice, session_options
+from dflash_cli.slash_show import thinking_line
 from dflash_cli.startup import load_model
-from dflash_cli.stats import AnswerStats
-from dflash_cli.terminal import AnswerOutput, printable
+from dflash_cli.terminal import AnswerOutput
+from dflash_cli.trace import Recording, TraceWriter, head_of, record
 
 INTERRUPTED = "[interrupted]"
+TAKEN_BACK = " (your message is not part of the conversation)"
 HINT = "/help lists the commands, Ctrl-D leaves"
 
 
 @click.command("chat", context_settings={"help_option_names": ["-h", "--help"]})
 @settings()
+@session_options
 @click.pass_context
-def chat_command(ctx: click.Context, config: Config) -> int:
+def chat_command(ctx: click.Context, config: Config, session: SessionChoice) -> int:
     """Talk with a model. /help, typed at the prompt, lists the commands.
 
     Where stdin is a file or a pipe, each of its lines is a message and only the answers go to stdout.
     """
-    screen = Screen(config)
-    conversation = Conversation(load_model(config, tell=lambda line: screen.say(f"loading {line}")))
-    screen.say(ready_line(conversation))
-    source = open_input(screen.say)
-    if source.has_person:
-        screen.say(HINT)
-    boundary = ctx.find_root().obj
-    return Chat(conversation, source, screen, traceback=isinstance(boundary, Boundary) and boundary.traceback).run()
+    screen, chats = Screen(config), list[Chat]()
+    source = open_input(screen.say, config, lambda: next(iter(chats), None))
+    log = session.open_log(save=config.save, has_person=source.has_person)
+    try:
+        trace = None if config.trace is None else TraceWriter(Path(config.trace))
+        conversation = Conversation(load_model(config, tell=lambda line: screen.say(f"loading {line}")))
+        boundary = ctx.find_root().obj
+        traceback = isinstance(boundary, Boundary) and boundary.traceback
+        chat = Chat(conversation, source, screen, log=log, trace=trace, traceback=traceback)
+        chats.append(chat)
+        screen.say(ready_line(conversation))
+        for remark in conversation.model.idle_settings():
+            screen.say(remark)
+        chat.greet()
+        return chat.run()
+    finally:
+        for open_log in [chats[0].log] if chats else [log]:  # /load and /save change it
+            if open_log is not None:
+                open_log.close()
 
 
 def ready_line(conversation: Conversation) -> str:
@@ -54,134 +74,188 @@ def ready_line(conversation: Conversation) -> str:
         f"context {backend.max_len}",
     ]
     if model.codec.supports_thinking:
-        parts.append(thinking_line(model.thinking))
+        parts.append(thinking_line(model.thinking, model.config.show_thinking))
     return f"{model.pair.name} is ready: {', '.join(parts)}"
 
 
-class Screen:
-    """All that a chat shows but the answers: remarks, figures and errors, on stderr."""
-
-    def __init__(self, config: Config) -> None:
-        self._is_quiet = config.quiet
-        self._has_color = config.wants_color(sys.stderr)
-
-    def say(self, text: str) -> None:
-        """A remark; dim where there are colours, nothing with --quiet."""
-        if not self._is_quiet:
-            self.insist(text)
-
-    def insist(self, text: str) -> None:
-        """A remark that --quiet does not silence."""
-        self._print(text if self._has_color else f"dflash: {text}", dim=True)
-
-    def table(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Rows of a name and a text, the texts aligned."""
-        width = max(len(name) for name, _ in rows)
-        self._print("\n".join(f"{name:<{width}}  {text}" for name, text in rows))
-
-    def fail(self, text: str) -> None:
-        """An error, in one line."""
-        self._print(f"dflash: error: {' '.join(text.split())}", fg="red")
-
-    def _print(self, text: str, **style: Any) -> None:
-        click.secho(printable(text), err=True, color=self._has_color, **(style if self._has_color else {}))
-
-
 class Chat:
-    """The loop: read a message, answer it or do what its slash command asks, tell the figures."""
+    """The loop: read a message, answer it or do what its slash command asks, tell the figures, save the turn."""
 
-    def __init__(self, conversation: Conversation, source: Input, screen: Screen, *, traceback: bool = False) -> None:
+    def __init__(
+        self,
+        conversation: Conversation,
+        source: Input,
+        screen: Screen,
+        *,
+        log: SessionLog | None = None,
+        trace: TraceWriter | None = None,
+        traceback: bool = False,
+    ) -> None:
         """`traceback` raises unexpected errors instead of telling them and going on."""
-        self.conversation = conversation
+        self.conversation: Conversation = conversation
+        self.source: Input = source
+        self.screen: Screen = screen
+        self.log: SessionLog | None = log
         self.is_open = True
-        self.last_stats: AnswerStats | None = None
-        self._source, self._screen = source, screen
-        self._traceback = traceback
-        self._has_failed = False
-        self._was_interrupted = False
-        self._output = AnswerOutput()
+        self.last_turn: Turn | None = None
+        """The last answer, also where its turn is no longer part of the conversation."""
+        self._record: Callable[[], Recording] | None = None
+        self._trace, self._traceback = trace, traceback
+        self._has_failed = self._was_interrupted = False
         config = conversation.model.config
-        self.overlay = Overlay(sys.stdout, config.overlay, config.theme, has_color=config.wants_color(sys.stdout))
+        has_color = config.wants_color(sys.stdout)
+        self.overlay: Overlay = Overlay(sys.stdout, config.overlay, config.theme, has_color=has_color)
+
+    @property
+    def recording(self) -> Recording | None:
+        """The events of the last answer with their times; None before the first."""
+        return None if self._record is None else self._record()
+
+    def greet(self) -> None:
+        """Take up the saved conversation, if it is one, and say how to go on."""
+        if self.log is not None and (self.log.is_saved or self.log.remark):
+            self._resume(self.log)
+        if self.source.has_person:
+            self.screen.say(HINT)
+
+    def _resume(self, log: SessionLog) -> None:
+        asked = self.conversation.model.config.system
+        self.conversation.take_up(log.state.turns, log.state.system if asked is None else asked)
+        self.screen.insist(log.describe(self.conversation.model))
 
     def run(self) -> int:
         """Until the person leaves or the input ends; the exit status: 1 where a line of a file or pipe failed."""
         while self.is_open:
             try:
-                message = self._source.read()
+                self.source.prefill(self.overlay.take_typed())
+                message = self._read()
                 if message is None:
                     break
                 self.take(message)
             except KeyboardInterrupt:  # between a prompt and an answer there is nothing to stop
-                if not self._source.has_person:
+                if not self.source.has_person:
                     raise
-        return int(self._has_failed and not self._source.has_person)
+        if self.log is not None and self.log.is_saved and self.source.has_person:
+            self.screen.say(f"saved as {self.log.name}; `dflash chat --continue` goes on with it")
+        return int(self._has_failed and not self.source.has_person)
+
+    def _read(self) -> str | None:
+        """The next message that can be read."""
+        while True:
+            try:
+                return self.source.read()
+            except DFlashError as err:
+                self._fail(err)
 
     def take(self, message: str) -> None:
         """Deal with one message. What goes wrong is told, and the conversation is as it was before."""
         if not message.strip():
             return
-        for_chat = is_command(message.lstrip())
-        try:
-            if for_chat:
-                run_command(self, message.strip())
-            else:
-                self._answer(unescape(message))
-        except (DFlashError, ValueError, RuntimeError, MemoryError) as err:  # torch runs out of memory as RuntimeError
-            if self._traceback and not isinstance(err, DFlashError):
-                raise
-            self._has_failed = True
-            self._screen.fail(describe(err)[0] + ("" if for_chat else self._taken_back()))
+        if not is_command(message.lstrip()):
+            self.submit(unescape(message))
+            return
+        self._try(lambda: run_command(self, message.strip()))
 
-    def _taken_back(self) -> str:
-        way_out = "; /clear starts afresh" if self.conversation.turns else ""
-        return f" (your message is not part of the conversation{way_out})"
-
-    def say(self, text: str) -> None:
-        """What a slash command has to tell; --quiet does not silence what was asked for."""
-        self._screen.insist(text)
-
-    def say_table(self, rows: Sequence[tuple[str, str]]) -> None:
-        """The same, for rows of a name and a text."""
-        self._screen.table(rows)
-
-    def _answer(self, prompt: str) -> None:
-        turn = self._ask(prompt)
-        self.last_stats = turn.stats
-        if turn.lost:
-            self._screen.insist(f"{INTERRUPTED} before the answer began; your message is not part of the conversation")
-        elif turn.interrupted:
-            self._screen.insist(f"{INTERRUPTED} {turn.stats.summary().removesuffix(' · interrupted')}")
-        else:
-            self._screen.say(turn.stats.summary())
+    def submit(self, prompt: str) -> None:
+        """Answer a prompt as if it had been typed, tell the figures and save the turn."""
+        turns: list[Turn] = []
+        self._try(lambda: turns.append(self._ask(prompt)), TAKEN_BACK)
+        if not turns:
+            return
+        (turn,) = turns
+        self.last_turn = turn
+        self._tell(turn)
+        self._try(lambda: self._keep(turn))
         # A file of prompts is left by the second Ctrl-C, not by one for each of its lines.
-        if turn.interrupted and self._was_interrupted and not self._source.has_person:
+        if turn.interrupted and self._was_interrupted and not self.source.has_person:
             raise KeyboardInterrupt
         self._was_interrupted = turn.interrupted
 
+    def say(self, text: str) -> None:
+        """What a slash command has to tell; --quiet does not silence what was asked for."""
+        self.screen.insist(text)
+
+    def say_table(self, rows: Sequence[tuple[str, str]]) -> None:
+        """The same, for rows of a name and a text."""
+        self.screen.table(rows)
+
+    def _try(self, action: Callable[[], object], addition: str = "") -> None:
+        """Do it; an error is told, with an addition."""
+        try:
+            action()
+        except BrokenPipeError:
+            raise
+        except (DFlashError, ValueError, RuntimeError, MemoryError, OSError) as err:  # torch runs out as RuntimeError
+            if self._traceback and not isinstance(err, DFlashError):
+                raise
+            self._fail(err, addition)
+
+    def _fail(self, err: Exception, addition: str = "") -> None:
+        self._has_failed = True
+        self.screen.fail(describe(err)[0] + addition)
+
+    def _tell(self, turn: Turn) -> None:
+        if turn.lost:
+            self.screen.insist(f"{INTERRUPTED} before the answer began; your message is not part of the conversation")
+        elif turn.interrupted:
+            self.screen.insist(f"{INTERRUPTED} {turn.stats.summary().removesuffix(' · interrupted')}")
+        else:
+            self.screen.say(turn.stats.summary())
+        for hint in self.conversation.hints.after(self.conversation, turn):
+            self.screen.say(hint)
+
+    def _keep(self, turn: Turn) -> None:
+        config = self.conversation.model.config
+        if self._trace is not None and self.recording is not None:
+            self._trace.write(self.recording)
+        if self.log is not None and not turn.lost:
+            self.log.note(self.conversation.model, self.conversation.decoder)
+            self.log.append_turn(turn, self.recording if config.save_events else None)
+
     def _ask(self, prompt: str) -> Turn:
-        return self._ask_live(prompt) if self.overlay.is_on else self._ask_plainly(prompt)
-
-    def _ask_live(self, prompt: str) -> Turn:
         model = self.conversation.model
-        with self.overlay.answer(model.codec, model.config.stop) as live:
-            return self.conversation.ask(prompt, lambda event, _text: live.add(event))
+        events: list[tuple[Event, float]] = []
+        head = head_of(model, self.conversation.decoder, prompt)
+        pace = None if model.config.slow is None else Pace(model.config.slow)
+        show = self._ask_live if self.overlay.is_on else self._ask_plainly
 
-    def _ask_plainly(self, prompt: str) -> Turn:
-        shown = False
-
-        def watch(_event: Event, text: str) -> None:
-            nonlocal shown
-            shown = shown or bool(text)
-            self._output.write(text)
+        def note(event: Event) -> None:
+            paused_s = 0.0 if pace is None else pace.paused_s
+            if isinstance(event, Finished):
+                event = replace(event, ms=max(0.0, event.ms - paused_s * 1e3))
+            events.append((event, time.perf_counter() - paused_s))
 
         try:
-            turn = self.conversation.ask(prompt, watch)
+            return show(prompt, note, pace)
+        finally:
+            if events:
+                self._record = lambda: record(events, model.codec, model.config.stop, head)
+
+    def _ask_live(self, prompt: str, note: Callable[[Event], None], pace: Pace | None) -> Turn:
+        model = self.conversation.model
+        shown, markdown = shows_thinking(model.config), model.config.markdown
+        with self.overlay.answer(
+            model.codec, model.config.stop, show_thinking=shown, markdown=markdown, pace=pace
+        ) as live:
+
+            def watch(event: Event, said: Said) -> None:
+                note(event)
+                live.add(event, said.flags)
+
+            return self.conversation.ask(prompt, watch, pace)
+
+    def _ask_plainly(self, prompt: str, note: Callable[[Event], None], pace: Pace | None) -> Turn:
+        is_shown = shows_thinking(self.conversation.model.config)
+        plain = PlainAnswer(AnswerOutput(), self.screen.think if is_shown else None)
+
+        def watch(event: Event, said: Said) -> None:
+            note(event)
+            plain.add(said)
+
+        try:
+            turn = self.conversation.ask(prompt, watch, pace)
         except BaseException:
-            if shown:
-                self._output.end()
+            plain.break_off()
             raise
-        if turn.interrupted and self._output.on_terminal:
-            self._output.write("\n")  # the terminal has written ^C on the line
-        if not turn.lost:
-            self._output.end()
+        plain.end(interrupted=turn.interrupted, lost=turn.lost)
         return turn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dflash_cli import slash_overlay, slash_settings, slash_talk
+from dflash_cli import slash_input, slash_overlay, slash_sessions, slash_settings, slash_talk
 from dflash_cli.errors import UsageError, nearest
 from dflash_cli.slash import Command
 
@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from dflash_cli.chat import Chat
 
 MARK = "/"
+LONGEST_NAME = 60  # of a command that does not exist, in an error
 KEYS = (
-    ("Alt-Enter", "Start a new line; pasted lines are one message."),
-    ("Ctrl-R", "Search what was typed before."),
+    ("Alt-Enter", "Start a new line, as Ctrl-J does; pasted lines are one message."),
+    ("Alt-E", "Go on in your editor ($VISUAL or $EDITOR), as Ctrl-X Ctrl-E does."),
+    ("Tab", "Complete a slash command and what follows it."),
+    ("F2", "Change the overlay."),
+    ("Ctrl-R", "Search what was typed before; what begins with a space is not kept."),
     ("Ctrl-C", "Stop the answer, or clear the line; twice at an empty line leaves."),
     ("Ctrl-D", "Leave."),
 )
@@ -32,15 +36,25 @@ def unescape(message: str) -> str:
 
 def run_command(chat: Chat, message: str) -> None:
     """Do what a slash command asks. Raises UsageError for an unknown one, naming the nearest."""
-    name, _, argument = message.partition(" ") if " " in message else message.partition("\n")
-    argument = argument.strip()
+    name, argument = (*message.split(None, 1), "")[:2]
     command = _BY_NAME.get(name.lower())
     if command is None:
-        hint = nearest(name, list(_BY_NAME)) or "; /help lists the commands"
-        raise UsageError(f"unknown command {name!r}{hint} (to send such a message, start it with //)")
+        raise _unknown(chat, name, message)
     if argument and not command.arguments:
         raise UsageError(f"{command.name} takes nothing after it; found {argument!r}")
     command.handler(chat, argument)
+
+
+def _unknown(chat: Chat, name: str, message: str) -> UsageError:
+    """Several lines are perhaps a paste that was never meant as a command: they are given back, ready to be sent."""
+    name = name[:LONGEST_NAME]
+    way_out = "to send such a message, start it with //"
+    if "\n" in message and chat.source.has_person:
+        chat.source.prefill(MARK + message)
+        way_out = "your message is at the prompt again, with // in front: Enter sends it"
+    return UsageError(
+        f"unknown command {name!r}{nearest(name, list(_BY_NAME)) or '; /help lists the commands'} ({way_out})"
+    )
 
 
 def _help(chat: Chat, _argument: str) -> None:
@@ -54,5 +68,7 @@ COMMANDS = (
     *slash_settings.COMMANDS,
     *slash_overlay.COMMANDS,
     *slash_talk.COMMANDS,
+    *slash_input.COMMANDS,
+    *slash_sessions.COMMANDS,
 )
 _BY_NAME = {name: each for each in COMMANDS for name in (each.name, *each.aliases)}

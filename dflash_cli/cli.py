@@ -21,8 +21,13 @@ INTERRUPTED = 130
 COMMANDS = {
     "chat": ("dflash_cli.chat:chat_command", "Talk with a model."),
     "run": ("dflash_cli.run:run_command", "Answer prompts from files or stdin."),
+    "sessions": ("dflash_cli.sessions_command:sessions_command", "List, show, export and delete saved chats."),
     "models": ("dflash_cli.models_command:models_command", "List models, what is cached, and expected acceptance."),
     "doctor": ("dflash_cli.doctor:doctor_command", "Check this installation and machine."),
+    "completion": (
+        "dflash_cli.completion_command:completion_command",
+        "Print the script for completion in bash, zsh or fish.",
+    ),
 }
 """Name -> where the command is, imported on first use, and its line in the help."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from dflash_cli.speculative import Decoder
+from dflash_cli.speculative import Decoder, Request
 from dflash_cli.stats import AnswerStats, rounded
 from dflash_cli.text import TextCodec
 
+WARM_UP_PASSES = 3  # verify passes before a comparison: the first ones of a process are slower
 TIE_ULPS = 2  # rounding steps of the dtype within which two logits count as equal
 
 
@@ -32,7 +33,7 @@ class Difference:
 class Comparison:
     """`first_difference` None: identical texts. `speedup` = our tokens a second over plain decoding's.
 
-    `interrupted`: plain decoding was, so that only the places both texts have were compared.
+    `interrupted`: plain decoding was, so that only the places both texts have were compared. `is_plain`: so is ours.
     """
 
     first_difference: Difference | None
@@ -40,6 +41,7 @@ class Comparison:
     speedup: float | None
     interrupted: bool
     same_length: bool
+    is_plain: bool
 
     def as_dict(self) -> dict[str, object]:
         """The `compare` object of `run --json`."""
@@ -52,22 +54,31 @@ class Comparison:
 
     def summary(self, codec: TextCodec, dtype: str) -> str:
         """One line for people."""
-        speed = "" if self.plain_tokens_per_s is None else f"plain {self.plain_tokens_per_s:.1f} tok/s"
-        if self.speedup is not None:
-            speed += f", DFlash is {self.speedup:.2f}× that"
+        return f"{self._speeds()} · {self._agreement(codec, dtype)}"
+
+    def _speeds(self) -> str:
+        if self.speedup is None or self.plain_tokens_per_s is None:
+            return "too short to compare speeds"
+        plain = f"plain {self.plain_tokens_per_s:.1f} tok/s"
+        if self.is_plain:
+            return f"{plain}: both are plain decoding, nothing was drafted"
+        return f"{plain}, DFlash is {self.speedup:.2f}× that"
+
+    def _agreement(self, codec: TextCodec, dtype: str) -> str:
         each = self.first_difference
         if each is None and self.interrupted:
-            return f"{speed} · no difference until it was interrupted"
+            return "no difference until it was interrupted"
         if each is None:
-            return (
-                f"{speed} · {'identical text' if self.same_length else 'one text is only the beginning of the other'}"
-            )
+            return "identical text" if self.same_length else "one text is only the beginning of the other"
         found, plain = (repr(codec.token_text(i)) for i in (each.id, each.plain_id))
         verdict = f"a tie in {dtype}" if each.tie else "not a tie"
-        return (
-            f"{speed} · differs at token {each.index + 1}: {found} against {plain}, "
-            f"logit gap {each.logit_gap:.4f} ({verdict})"
-        )
+        return f"differs at token {each.index + 1}: {found} against {plain}, logit gap {each.logit_gap:.4f} ({verdict})"
+
+
+def warm_up(decoder: Decoder, request: Request) -> None:
+    """The first passes of a decoder, so that they are not measured. Its cache then holds the prompt."""
+    for _ in decoder.generate(replace(request, max_new_tokens=1 + WARM_UP_PASSES * decoder.width, finder=None)):
+        pass
 
 
 def compare(plain: Decoder, prompt_ids: Sequence[int], ours: AnswerStats, theirs: AnswerStats) -> Comparison:
@@ -78,7 +89,8 @@ def compare(plain: Decoder, prompt_ids: Sequence[int], ours: AnswerStats, theirs
         difference = _measure(plain, [*prompt_ids, *ours.ids[:index]], index, ours.ids[index], theirs.ids[index])
     fast, slow = ours.tokens_per_s, theirs.tokens_per_s
     speedup = fast / slow if fast and slow else None
-    return Comparison(difference, slow, speedup, theirs.reason == "interrupted", len(ours.ids) == len(theirs.ids))
+    interrupted, same_length = theirs.reason == "interrupted", len(ours.ids) == len(theirs.ids)
+    return Comparison(difference, slow, speedup, interrupted, same_length, is_plain=not ours.drafted)
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:

@@ -159,6 +159,9 @@ class Config:
         False, Switch(), "Say more, and where settings come from.", "output", "--verbose/--no-verbose", "-v"
     )
     color: str = setting("auto", Choice("auto", "always", "never"), "Colours in the output.", "output", "--color")
+    trace: str | None = setting(
+        None, File(), "Append the events of each answer to this file, for /replay (default: none).", "output", "--trace"
+    )
     overlay: str | None = setting(
         None,
         Choice("off", "tokens", "full"),
@@ -167,6 +170,34 @@ class Config:
         "--overlay",
     )
     theme: str = setting(DEFAULT_THEME, Choice(*THEMES), "Colours of the overlay.", "chat", "--theme")
+    markdown: bool = setting(
+        True, Switch(), "Render Markdown when the overlay is off.", "chat", "--markdown/--no-markdown"
+    )
+    slow: float | None = setting(
+        None,
+        Number(0, above=True),
+        "Show at most this many steps a second, to look at them (default: full speed).",
+        "chat",
+        "--slow",
+    )
+    history: bool = setting(
+        True, Switch(), "Remember what is typed, for later chats too.", "chat", "--history/--no-history"
+    )
+    show_thinking: bool | None = setting(
+        None,
+        Switch(),
+        "Show what the model thinks (default: on a terminal).",
+        "chat",
+        "--show-thinking/--hide-thinking",
+    )
+    save: bool = setting(True, Switch(), "Save chats.", "chat", "--save/--no-save")
+    save_events: bool = setting(
+        False,
+        Switch(),
+        "Save with each answer how it came about: blocks, drafts and times.",
+        "chat",
+        "--save-events/--no-save-events",
+    )
 
     def __post_init__(self) -> None:
         if self.quiet and self.verbose:
@@ -191,15 +222,16 @@ class Config:
             raise DFlashError(f"the chat template {self.chat_template} cannot be read: {reason}") from err
 
 
-def _settings() -> dict[str, Setting]:
+def settings_of(values: type[Any]) -> dict[str, Setting]:
+    """What is known of each field of a dataclass whose fields are made by `setting`."""
     found = {}
-    for each in fields(Config):
+    for each in fields(values):
         assert each.default is not MISSING
         found[each.name] = Setting(name=each.name, default=each.default, **each.metadata)
     return found
 
 
-SETTINGS: dict[str, Setting] = _settings()
+SETTINGS: dict[str, Setting] = settings_of(Config)
 
 
 def config_path(given: str | Path | None = None) -> Path:
@@ -212,14 +244,19 @@ def read_config(given: str | Path | None = None) -> dict[str, Any]:
 
     Raises UsageError for a given file that does not exist, unknown keys and wrong values, naming file and key.
     """
+    path = config_path(given)
+    if given is None and not path.exists():
+        return {}
+    return read_table(path, SETTINGS)
+
+
+def read_table(path: Path, settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """The checked values of a TOML file of `settings`; raises UsageError as `read_config` does."""
     import tomli
 
-    path = config_path(given)
     try:
         table = tomli.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as err:
-        if given is None:
-            return {}
         raise UsageError(f"the configuration file {path} does not exist") from err
     except OSError as err:
         raise UsageError(f"the configuration file {path} cannot be read: {err.strerror or err}") from err
@@ -227,21 +264,23 @@ def read_config(given: str | Path | None = None) -> dict[str, Any]:
         raise UsageError(f"the configuration file {path} is not UTF-8 text") from err
     except tomli.TOMLDecodeError as err:
         raise UsageError(f"the configuration file {path} is not valid TOML: {err}") from err
-    return _check_table(path, table)
+    return _check_table(path, table, settings)
 
 
-def _check_table(path: Path, table: Mapping[str, object]) -> dict[str, Any]:
+def _check_table(path: Path, table: Mapping[str, object], settings: Mapping[str, Setting]) -> dict[str, Any]:
     values = {}
     for key, value in table.items():
-        if key not in SETTINGS:
-            hint = nearest(key, list(SETTINGS)) or f". Known are {', '.join(SETTINGS)}"
+        if key not in settings:
+            hint = nearest(key, list(settings)) or f". Known are {', '.join(settings)}"
             raise UsageError(f"{path} has an unknown key {key!r}{hint}")
+        known = settings[key]
         try:
-            values[key] = SETTINGS[key].check(value)
+            values[key] = known.check(value)
         except ValueError as err:
             raise UsageError(f"{key} in {path}: {err}") from err
-        if isinstance(SETTINGS[key].kind, File):
-            values[key] = str(path.parent / values[key])  # relative to the file, not to where one happens to be
+        if isinstance(known.kind, File):  # relative to the file, not to where one happens to be
+            found = values[key]
+            values[key] = tuple(str(path.parent / each) for each in found) if known.many else str(path.parent / found)
     return values
 
 

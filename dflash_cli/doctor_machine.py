@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dflash_cli.doctor_report import FATAL, OK, WARNING, Check
 from dflash_cli.fetch_progress import megabytes
-from dflash_cli.memory import free_memory
+from dflash_cli.free_memory import free_memory
 
 if TYPE_CHECKING:
     import torch

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from backends.config import DrafterConfig, TargetConfig
-from backends.weights import load_drafter, load_target, read_json
+from backends.weights import load_drafter, load_target, read_json, stored_dtype
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.fetch import fetch
-from dflash_cli.memory import check_fits, free_memory, plan_memory
-from dflash_cli.model import Model
+from dflash_cli.free_memory import free_memory
+from dflash_cli.memory import MemoryPlan, check_fits, plan_memory
+from dflash_cli.model import SAMPLING, Model
 from dflash_cli.models import Pair, default_alias, find_pair
 from dflash_cli.pairing import check_pair
 from dflash_cli.sampling import SamplingParams
@@ -23,39 +24,117 @@ from dflash_cli.text import TextCodec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from backends.drafter import Drafter
+    from backends.target import Target
+
 CONTEXT_CAP = 8192  # tokens of context where none is asked for: more is memory most conversations never use
-SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "seed")
 
 
-def load(config: Config, *, batch_size: int = 1, tell: Callable[[str], None] = lambda _: None) -> Model:
-    """Load the pair that `config` names. `tell` takes remarks for people. Raises DFlashError or ValueError."""
+@dataclass(frozen=True)
+class Found:
+    """The files of a pair, read but for the weights, and how it is going to be computed."""
+
+    pair: Pair
+    device: torch.device
+    dtype: torch.dtype
+    max_len: int
+    codec: TextCodec
+    target_folder: Path
+    target: TargetConfig
+    drafter_folder: Path | None
+    drafter: DrafterConfig | None
+
+
+def load(
+    config: Config, *, batch_size: int = 1, reuse: Model | None = None, tell: Callable[[str], None] = lambda _: None
+) -> Model:
+    """Load the pair that `config` names. `tell` takes remarks for people. Raises DFlashError or ValueError.
+
+    Weights that `reuse` holds in the same precision and place are taken from it, not loaded again.
+    """
+    found = _find(config)
+    target, drafter = (None, None) if reuse is None else _held(reuse, found)
+    plan = _plan(found, batch_size, (target is not None, drafter is not None))
+    check_fits(plan, free_memory(str(found.device)), device=str(found.device))
+    if target is None or (drafter is None and found.drafter_folder is not None):
+        tell(_loading_line(found.pair, found.device, found.dtype, plan.total))
+    if target is None:
+        target = load_target(found.target_folder, found.dtype, found.device)
+    if drafter is None and found.drafter_folder is not None:
+        drafter = load_drafter(found.drafter_folder, found.dtype, found.device)
+    defaults = checkpoint_sampling(_generation_config(found.target_folder))
+    return Model(found.pair, config, found.codec, target, drafter, defaults, found.max_len)
+
+
+def shares_target(model: Model, config: Config) -> bool:
+    """Whether `load(config, reuse=model)` takes the target's weights from `model`. Raises what `load` does."""
     device = pick_device(config.device)
-    dtype = pick_dtype(config.dtype, device)
+    pair = find_pair(config.model or _default_model(device), config.draft)
+    return pair.target == model.pair.target and _lies_on(model.target, device, pick_dtype(config.dtype, device))
+
+
+def estimated_bytes(model: Model, config: Config) -> int:
+    """About the memory that letting go of `model` sets free for the pair of `config`: all but what both share."""
+    weight = model.target.model.embed_tokens.weight
+    drafter = None if model.drafter is None else model.drafter.config
+    plan = plan_memory(
+        model.target.config,
+        drafter,
+        dtype_bytes=weight.dtype.itemsize,
+        context=model.max_len,
+        device=weight.device.type,
+        loaded=(shares_target(model, config), False),
+    )
+    return plan.total
+
+
+def _find(config: Config) -> Found:
+    device = pick_device(config.device)
     pair = find_pair(config.model or _default_model(device), config.draft)
     target_folder = fetch(pair.target, offline=config.offline, quiet=config.quiet)
     drafter_folder = fetch(pair.drafter, offline=config.offline, quiet=config.quiet) if pair.drafter else None
-    target_config = TargetConfig.from_dict(read_json(target_folder / "config.json"))
+    target = TargetConfig.from_dict(read_json(target_folder / "config.json"))
     codec = TextCodec.from_folder(target_folder, chat_template=config.read_chat_template())
-    drafter_config = None
+    drafter = None
     if drafter_folder is not None:
-        drafter_config = DrafterConfig.from_dict(read_json(drafter_folder / "config.json"))
-        check_pair(pair, target_config, drafter_config, _fingerprints(codec, drafter_folder))
-        _check_block(config, drafter_config)
-    max_len = pick_context(config.context, target_config)
-    plan = plan_memory(
-        target_config,
-        drafter_config,
-        dtype_bytes=dtype.itemsize,
-        context=max_len,
-        batch=batch_size,
-        device=device.type,
+        drafter = DrafterConfig.from_dict(read_json(drafter_folder / "config.json"))
+        check_pair(pair, target, drafter, _fingerprints(codec, drafter_folder))
+        _check_block(config, drafter)
+    max_len, dtype = pick_context(config.context, target), pick_dtype(config.dtype, device)
+    return Found(pair, device, dtype, max_len, codec, target_folder, target, drafter_folder, drafter)
+
+
+def _held(model: Model, found: Found) -> tuple[Target | None, Drafter | None]:
+    """Target and drafter of `model` as far as they are the ones found, in the same precision and place."""
+    if not _lies_on(model.target, found.device, found.dtype):
+        return None, None
+    return (
+        model.target if model.pair.target == found.pair.target else None,
+        model.drafter if model.pair.drafter == found.pair.drafter else None,
     )
-    check_fits(plan, free_memory(str(device)), device=str(device))
-    tell(_loading_line(pair, device, dtype, plan.total))
-    target = load_target(target_folder, dtype, device)
-    drafter = load_drafter(drafter_folder, dtype, device) if drafter_folder is not None else None
-    params = sampling_params(config, _generation_config(target_folder))
-    return Model(pair, config, codec, target, drafter, params, max_len)
+
+
+def _lies_on(target: Target, device: torch.device, dtype: torch.dtype) -> bool:
+    weight = target.model.embed_tokens.weight
+    return weight.dtype == dtype and weight.device == torch.empty(0, device=device).device
+
+
+def _plan(found: Found, batch_size: int, loaded: tuple[bool, bool]) -> MemoryPlan:
+    drafter_folder = found.drafter_folder
+    converted = (
+        stored_dtype(found.target_folder) != found.dtype,
+        drafter_folder is not None and stored_dtype(drafter_folder) != found.dtype,
+    )
+    return plan_memory(
+        found.target,
+        found.drafter,
+        dtype_bytes=found.dtype.itemsize,
+        context=found.max_len,
+        batch=batch_size,
+        device=found.device.type,
+        converted=converted,
+        loaded=loaded,
+    )
 
 
 def pick_device(name: str) -> torch.device:
@@ -82,7 +161,7 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
         dtype: torch.dtype = getattr(torch, name)
         return dtype
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     if device.type == "mps":
         return torch.float16
     fast = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -103,15 +182,17 @@ def pick_context(asked: int | None, target: TargetConfig) -> int:
     return asked or min(target.max_position_embeddings, CONTEXT_CAP)
 
 
-def sampling_params(config: Config, defaults: dict[str, Any]) -> SamplingParams:
-    """Settings over the checkpoint's `generation_config.json`, which samples only where `do_sample` says so."""
-    values = {key: defaults[key] for key in SAMPLING_KEYS if defaults.get(key) is not None}
+def checkpoint_sampling(settings: dict[str, Any]) -> SamplingParams:
+    """What the checkpoint's `generation_config.json` asks for; it samples only where `do_sample` says so."""
+    values = {key: settings[key] for key in SAMPLING if settings.get(key) is not None}
     for key, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise DFlashError(f"generation_config.json has {key} {value!r}; expected a number: correct or remove it")
-    values["temperature"] = values.get("temperature", 1.0) if defaults.get("do_sample", False) else 0.0
-    asked = {key: getattr(config, key) for key in SAMPLING_KEYS if getattr(config, key) is not None}
-    return replace(SamplingParams(), **(values | asked))
+    values["temperature"] = values.get("temperature", 1.0) if settings.get("do_sample", False) else 0.0
+    try:
+        return SamplingParams(**values)
+    except ValueError as err:
+        raise DFlashError(f"generation_config.json: {err}: correct or remove it") from None
 
 
 def _default_model(device: torch.device) -> str:

@@ -1,12 +1,12 @@
-"""How much memory a pair takes, how much is free, and what to do where the one exceeds the other.
+"""How much memory a pair takes, and what to do where that is more than is free.
 
 The estimate is made from the two `config.json` alone, before any weight is read. Sizes in bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from backends.config import DrafterConfig, ModelConfig, TargetConfig
 from dflash_cli.errors import DFlashError
@@ -14,12 +14,23 @@ from dflash_cli.fetch_progress import megabytes
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 USEFUL_CONTEXT = 256  # a smaller one is not worth advising
-NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a huge number
+
+
+class NotEnoughMemory(DFlashError):  # noqa: N818
+    """What is wanted does not fit; `needed` and `free` in bytes."""
+
+    def __init__(self, message: str, needed: int, free: int) -> None:
+        super().__init__(message)
+        self.needed, self.free = needed, free
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a pair takes on its device. `per_position` is what one more position of context adds to the total."""
+    """What a pair takes on its device. `per_position` is what one more position of context adds to the total.
+
+    `loading` is taken besides the weights while they are loaded, before there are caches; `loading_halved` would be in
+    bfloat16. One more row of the batch adds `per_row`, of which `kv_position` is for each position.
+    """
 
     weights: int
     drafter: int
@@ -29,15 +40,46 @@ class MemoryPlan:
     context: int
     dtype_bytes: int
     per_position: int
+    loading: int = 0
+    loading_halved: int = 0
+    batch: int = 1
+    per_row: int = 0
+    kv_position: int = 0
 
     @property
     def total(self) -> int:
-        """All parts together."""
+        """All parts together, once loaded."""
         return self.weights + self.drafter + self.kv_target + self.kv_drafter + self.workspace
+
+    @property
+    def needed(self) -> int:
+        """What must be free: the total, or the weights with what loading them takes."""
+        return max(self.total, self.weights + self.drafter + self.loading)
 
     def largest_context(self, free: int) -> int:
         """The largest context that fits into `free` bytes; 0 or less where none does."""
         return (free - (self.total - self.context * self.per_position)) // self.per_position
+
+    def largest_batch(self, free: int) -> int:
+        """The most rows of this context that fit into `free` bytes; 0 or less where not even one does."""
+        return self.batch - -(-(self.total - free) // self.per_row)
+
+    def single_row(self) -> MemoryPlan:
+        """The same plan for one row."""
+        fewer = self.batch - 1
+        return replace(
+            self,
+            batch=1,
+            kv_target=self.kv_target // self.batch,
+            kv_drafter=self.kv_drafter // self.batch,
+            workspace=self.workspace - fewer * self.row_work,
+            per_position=self.per_position - fewer * self.kv_position,
+        )
+
+    @property
+    def row_work(self) -> int:
+        """Working space that one more row of the batch adds."""
+        return self.per_row - (self.kv_target + self.kv_drafter) // self.batch
 
 
 def plan_memory(
@@ -48,26 +90,45 @@ def plan_memory(
     context: int,
     batch: int = 1,
     device: str = "cpu",
+    converted: tuple[bool, bool] = (False, False),
+    loaded: tuple[bool, bool] = (False, False),
 ) -> MemoryPlan:
-    """The memory of a pair for `context` positions in each of `batch` rows."""
+    """The memory of a pair for `context` positions in each of `batch` rows.
+
+    Of target and drafter, `converted` says whether its file holds another dtype, `loaded` whether it is there already
+    and takes nothing more.
+    """
     from backends.engine import PREFILL_CHUNK
 
     block = drafter.block_size if drafter is not None else 1
     rows = min(PREFILL_CHUNK, context)
     # Packing for the CPU's bf16 kernels copies a head that is tied to the embedding.
     copied_head = device == "cpu" and dtype_bytes == 2 and target.tie_word_embeddings
-    per_row = _kv_values(target) * dtype_bytes, (_kv_values(drafter) if drafter is not None else 0) * dtype_bytes
+    kv = _kv_values(target) * dtype_bytes, (_kv_values(drafter) if drafter is not None else 0) * dtype_bytes
     cache_rows = batch * (context + block)
     per_position_work = _work_per_position(target, drafter, rows, dtype_bytes, device)
+    logits = block * target.vocab_size * (2 * dtype_bytes + 4)  # drafted, verified, and one in fp32 to choose from
+    weights = (target_parameters(target) + copied_head * target.vocab_size * target.hidden_size) * dtype_bytes
+    drafts = 0 if drafter is None else drafter_parameters(drafter) * dtype_bytes
+    # The CPU's packed bf16 copies are made from plain ones: these are the mapped file itself, or else memory.
+    plain = (0 if loaded[0] else weights, 0 if loaded[1] else drafts)
+    copied = [size if each else 0 for size, each in zip(plain, converted, strict=True)]
+    copied_halved = [0 if each else size // 2 for size, each in zip(plain, converted, strict=True)]
+    on_cpu = device == "cpu"
     return MemoryPlan(
-        weights=(target_parameters(target) + copied_head * target.vocab_size * target.hidden_size) * dtype_bytes,
-        drafter=0 if drafter is None else drafter_parameters(drafter) * dtype_bytes,
-        kv_target=cache_rows * per_row[0],
-        kv_drafter=cache_rows * per_row[1],
-        workspace=context * per_position_work + _fixed_work(target, drafter, rows, batch * block, dtype_bytes),
+        weights=plain[0],
+        drafter=plain[1],
+        kv_target=cache_rows * kv[0],
+        kv_drafter=cache_rows * kv[1],
+        workspace=context * per_position_work + _prefill_work(target, drafter, rows, dtype_bytes) + batch * logits,
         context=context,
         dtype_bytes=dtype_bytes,
-        per_position=batch * sum(per_row) + per_position_work,
+        per_position=batch * sum(kv) + per_position_work,
+        loading=max(copied) if on_cpu and dtype_bytes == 2 else 0,
+        loading_halved=max(copied_halved) if on_cpu and dtype_bytes == 4 else 0,
+        batch=batch,
+        per_row=(context + block) * sum(kv) + logits,
+        kv_position=sum(kv),
     )
 
 
@@ -95,6 +156,11 @@ def _layer_parameters(config: ModelConfig) -> int:
     return attention + biases + 3 * size * config.intermediate_size + norms
 
 
+def kv_bytes(config: ModelConfig, rows: int, dtype_bytes: int) -> int:
+    """A cache of so many rows."""
+    return rows * _kv_values(config) * dtype_bytes
+
+
 def _kv_values(config: ModelConfig) -> int:
     """K and V of one cache row, all layers."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim
@@ -109,100 +175,56 @@ def _work_per_position(
     return tables * dtype_bytes + rows * (dtype_bytes + 1) + scores
 
 
-def _fixed_work(
-    target: TargetConfig, drafter: DrafterConfig | None, rows: int, block_rows: int, dtype_bytes: int
-) -> int:
-    """The largest tensors alive together: a layer's in a prefill pass, and the logits of a block."""
+def _prefill_work(target: TargetConfig, drafter: DrafterConfig | None, rows: int, dtype_bytes: int) -> int:
+    """The largest tensors alive together in a prefill pass: those of a layer, and the taps."""
     taps = len(drafter.target_layer_ids) if drafter is not None else 0
     layer = 4 * target.hidden_size + 3 * target.intermediate_size + 2 * target.num_heads * target.head_dim
-    logits = block_rows * target.vocab_size * (2 * dtype_bytes + 4)  # drafted, verified, and one in fp32 to choose from
-    return rows * (layer + 2 * taps * target.hidden_size) * dtype_bytes + logits
+    return rows * (layer + 2 * taps * target.hidden_size) * dtype_bytes
 
 
 def check_fits(plan: MemoryPlan, free: int | None, *, device: str = "cpu") -> None:
-    """Raises DFlashError, with each part and what would fit, where the plan takes more than `free` (None: unknown)."""
-    if free is None or plan.total <= free:
+    """Raises NotEnoughMemory, with each part and what would fit, where `free` (None: unknown) is less than needed."""
+    if free is None or plan.needed <= free:
         return
-    cache = plan.kv_target + plan.kv_drafter
-    raise DFlashError(
-        f"not enough memory on {device}: {megabytes(plan.total)} needed (weights {megabytes(plan.weights)}, "
-        f"drafter {megabytes(plan.drafter)}, KV cache {megabytes(cache)} for a context of {plan.context}, "
-        f"working space {megabytes(plan.workspace)}), {megabytes(free)} free. Use {', or '.join(_advice(plan, free))}"
+    rows = f" in each of {plan.batch} rows" if plan.batch > 1 else ""
+    parts = [
+        f"weights {megabytes(plan.weights)}",
+        f"drafter {megabytes(plan.drafter)}",
+        f"KV cache {megabytes(plan.kv_target + plan.kv_drafter)} for a context of {plan.context}{rows}",
+        f"working space {megabytes(plan.workspace)}",
+    ]
+    if plan.needed > plan.total:
+        parts = [*parts[:2], f"and as much again as {megabytes(plan.loading)} of them while they are converted"]
+    raise NotEnoughMemory(
+        f"not enough memory on {device}: {megabytes(plan.needed)} needed ({', '.join(parts)}), {megabytes(free)} free. "
+        f"Use {', or '.join(_advice(plan, free))}",
+        plan.needed,
+        free,
     )
 
 
 def _advice(plan: MemoryPlan, free: int) -> list[str]:
     """What would make it fit, each by itself, and a smaller model at last."""
-    advice = []
-    largest = plan.largest_context(free)
-    if USEFUL_CONTEXT <= largest < plan.context:
-        advice.append(f"--context {largest}")
+    advice: list[str] = []
+    if plan.weights + plan.drafter + plan.loading <= free:
+        advice += _smaller_cache(plan, free)
     halved = replace(
         plan, weights=plan.weights // 2, drafter=plan.drafter // 2, kv_target=plan.kv_target // 2,
-        kv_drafter=plan.kv_drafter // 2,
+        kv_drafter=plan.kv_drafter // 2, loading=plan.loading_halved,
     )  # fmt: skip
-    if plan.dtype_bytes == 4 and halved.total <= free:
+    if plan.dtype_bytes == 4 and halved.needed <= free:
         advice.append("--dtype bfloat16")
-    if plan.drafter and plan.total - plan.drafter - plan.kv_drafter <= free:
+    if plan.drafter and replace(plan, drafter=0, kv_drafter=0).needed <= free:
         advice.append("--draft none (slower)")
     return [*advice, "a smaller model (`dflash models` lists some)"]
 
 
-def free_memory(device: str) -> int | None:
-    """Bytes free on `device` (cpu, cuda, cuda:N, mps); None where that cannot be told.
-
-    RAM is what the system calls available, or what a container's limit leaves, whichever is less.
-    """
-    if device.startswith("cuda"):
-        return _free_cuda(device)
-    import psutil  # type: ignore[import-untyped]
-
-    available = int(psutil.virtual_memory().available)
-    limit = cgroup_free(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    return available if limit is None else min(available, limit)
-
-
-def _free_cuda(device: str) -> int | None:
-    import torch
-
-    if not torch.cuda.is_available():
-        return None
-    free, _total = torch.cuda.mem_get_info(torch.device(device))
-    return int(free)
-
-
-def cgroup_free(membership: Path, mount: Path) -> int | None:
-    """Bytes that the control groups of this process (v2 or v1) leave; None without a limit.
-
-    `membership` is /proc/self/cgroup, `mount` /sys/fs/cgroup. Inside a container the group may be mounted as the root.
-    """
-    left = []
-    for line in _read(membership).splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            names, top = ("memory.max", "memory.current", "inactive_file"), mount
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            top = mount / "memory"
-        else:
-            continue
-        folder = top / group.lstrip("/")
-        folders = [folder, *(parent for parent in folder.parents if parent == top or top in parent.parents)]
-        left += [_group_free(each, *names) for each in dict.fromkeys([*folders, top])]
-    return min((free for free in left if free is not None), default=None)
-
-
-def _group_free(folder: Path, limit_name: str, usage_name: str, reclaimable_name: str) -> int | None:
-    limit, usage = _read(folder / limit_name).strip(), _read(folder / usage_name).strip()
-    if not limit.isdecimal() or not usage.isdecimal() or int(limit) >= NO_LIMIT:
-        return None
-    counters = dict(line.split(maxsplit=1) for line in _read(folder / "memory.stat").splitlines() if " " in line)
-    reclaimable = int(counters.get(reclaimable_name, 0))  # cached files, given up under pressure
-    return max(0, int(limit) - int(usage) + reclaimable)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def _smaller_cache(plan: MemoryPlan, free: int) -> Iterator[str]:
+    """Fewer rows, a smaller context, or both where one of them is not enough."""
+    batch, context = plan.largest_batch(free), plan.largest_context(free)
+    if 1 <= batch < plan.batch:
+        yield f"--batch {batch}"
+    if USEFUL_CONTEXT <= context < plan.context:
+        yield f"--context {context}"
+    elif batch < 1 < plan.batch and (context := plan.single_row().largest_context(free)) >= USEFUL_CONTEXT:
+        yield f"--batch 1 with --context {context}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from backends import create_backend
 from dflash_cli.config import Config
 from dflash_cli.errors import UsageError
-from dflash_cli.events import BlockVerified, Event, Prefilled
+from dflash_cli.events import BlockDrafted, Event
 from dflash_cli.models import Pair
+from dflash_cli.overlay import TokenTexts
 from dflash_cli.sampling import SamplingParams
 from dflash_cli.speculative import Decoder, Request
 from dflash_cli.stream import TextStream
@@ -22,33 +23,43 @@ if TYPE_CHECKING:
     from backends.target import Target
 
 
-CHANGEABLE = {"block", "max_new_tokens", "overlay", "quiet", "raw", "stop", "system", "theme", "thinking", "verbose"}
+SAMPLING = tuple(each.name for each in fields(SamplingParams))
+CHANGEABLE = {
+    "block", "markdown", "max_new_tokens", "offline", "overlay", "quiet", "raw", "save_events", "show_thinking", "slow",
+    "stop", "system", "theme", "thinking", "verbose", *SAMPLING,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Model:
-    """A pair that is ready to answer. `params`: sampling after flags, config and `generation_config.json`."""
+    """A pair that is ready to answer. `defaults`: how the checkpoint itself wants to be sampled."""
 
     pair: Pair
     config: Config
     codec: TextCodec
     target: Target
     drafter: Drafter | None
-    params: SamplingParams
+    defaults: SamplingParams
     max_len: int
 
-    def decoder(self, *, batch_size: int = 1) -> Decoder:
-        """A decoder with caches of its own, at the configured block size."""
-        return Decoder(self._backend(self.drafter, batch_size), self.config.block)
+    @property
+    def params(self) -> SamplingParams:
+        """How ids are chosen: the settings over the checkpoint's defaults."""
+        asked = {name: getattr(self.config, name) for name in SAMPLING}
+        return replace(self.defaults, **{name: value for name, value in asked.items() if value is not None})
+
+    def decoder(self, *, batch_size: int = 1, width: int | None = None) -> Decoder:
+        """A decoder with caches of its own, at the configured block size or at `width`."""
+        # One verify at a time is all a block of 1 does: then the drafter's context would be work for nothing.
+        backend = self._backend(None if self.config.block == 1 else self.drafter, batch_size)
+        return Decoder(backend, width or self.config.block)
 
     def plain_decoder(self) -> Decoder:
         """The baseline: the same loop and weights, no drafter, caches of its own."""
-        return Decoder(self._backend(None, 1))
+        return Decoder(self._backend(None, 1), 1)
 
     def _backend(self, drafter: Drafter | None, batch_size: int) -> Backend:
-        # One verify at a time is all a block of 1 does: then the drafter's context would be work for nothing.
-        used = None if self.config.block == 1 else drafter
-        return create_backend(self.config.backend, self.target, used, max_len=self.max_len, batch_size=batch_size)
+        return create_backend(self.config.backend, self.target, drafter, max_len=self.max_len, batch_size=batch_size)
 
     @property
     def thinking(self) -> bool | None:
@@ -56,6 +67,15 @@ class Model:
         if not self.codec.supports_thinking:
             return None
         return self.pair.thinking if self.config.thinking is None else self.config.thinking
+
+    def idle_settings(self) -> Iterator[str]:
+        """Settings that were given and mean nothing here, each in a sentence."""
+        config = self.config
+        if config.thinking is not None and (config.raw or not self.codec.supports_thinking):
+            why = "raw text goes through no template" if config.raw else "the chat template has no such switch"
+            yield f"thinking {'on' if config.thinking else 'off'} means nothing to {self.pair.name}: {why}"
+        if config.chat_template is not None and config.raw:
+            yield "the chat template is not used: raw text goes through none"
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Prompt ids of a conversation, ready to be answered. In raw mode the texts are joined as they are."""
@@ -82,15 +102,11 @@ class Model:
         return (decoder or self.decoder()).generate(self.request(self.encode(self.conversation(prompt))))
 
     def stream(self, prompt: str, decoder: Decoder | None = None) -> Iterator[str]:
-        """The text of the answer, piece by piece."""
-        text = self.text_stream()
+        """The text of the answer, thinking included, piece by piece, without a character that its end cuts in half."""
+        texts = TokenTexts(self.codec, self.config.stop)
         for event in self.events(prompt, decoder):
-            if isinstance(event, Prefilled | BlockVerified):
-                piece = text.push(event.new_ids)
-                if piece:
-                    yield piece
-        if rest := text.flush():
-            yield rest
+            if not isinstance(event, BlockDrafted) and (piece := "".join(texts.of(event))):
+                yield piece
 
     def with_config(self, **changes: object) -> Model:
         """The same weights under other settings that need no loading. Raises UsageError for any that do."""

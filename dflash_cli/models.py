@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from dflash_cli.sources import SourceKind, parse_source
 
@@ -106,8 +107,9 @@ def find_pair(model: str, draft: str | None) -> Pair:
 
 
 def _known(model: str) -> Pair | None:
-    if model in PAIRS:
-        return PAIRS[model]
+    alias = _alias(model)
+    if alias in PAIRS:
+        return PAIRS[alias]
     base, _, revision = model.partition("@")
     for pair in PAIRS.values():
         # A folder of that name comes first and may hold anything.
@@ -128,10 +130,18 @@ def _unknown(model: str) -> Pair:
     )
 
 
+def _alias(text: str) -> str:
+    """The alias that is meant; upper case does not matter, unless a folder or file has that very name."""
+    lower = text.lower()
+    is_alias = lower in PAIRS or lower == NO_DRAFTER
+    return lower if is_alias and not (text != lower and Path(text).exists()) else text
+
+
 def _drafter(draft: str) -> str | None:
-    if draft == NO_DRAFTER:
+    alias = _alias(draft)
+    if alias == NO_DRAFTER:
         return None
-    if draft in PAIRS:
-        return PAIRS[draft].drafter
+    if alias in PAIRS:
+        return PAIRS[alias].drafter
     parse_source(draft, [*PAIRS, NO_DRAFTER])
     return draft

@@ -80,15 +80,17 @@ class SettingOption(click.Option):
         return f"{self.name} in {ctx.meta.get(CONFIG_FILE)}" if source is ParameterSource.DEFAULT_MAP else None
 
 
-def settings(*wanted: str, lenient: bool = False) -> Callable[[Function], Function]:
+def settings(*wanted: str, without: tuple[str, ...] = (), lenient: bool = False) -> Callable[[Function], Function]:
     """Add options for settings to a command, which gets them as its argument `config`; all of them by default.
 
-    `wanted` are groups (`config.GROUPS`) or single settings; those left out keep their defaults in the `Config`.
+    `wanted` are groups (`config.GROUPS`) or single settings; those left out, and those in `without`, keep their
+    defaults in the `Config`.
     `lenient` goes on without the file where it is broken, and leaves the error in `ctx.meta[CONFIG_ERROR]`.
     """
     unknown = set(wanted) - set(GROUPS) - set(SETTINGS)
     assert not unknown, unknown
     chosen = [each for each in SETTINGS.values() if not wanted or each.group in wanted or each.name in wanted]
+    chosen = [each for each in chosen if each.name not in without]
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
@@ -112,17 +114,23 @@ def provenance(ctx: click.Context) -> list[str]:
     """`context = 4096 (DFLASH_CONTEXT)` for each setting of a command that is not at its default."""
     lines = []
     for name, setting in SETTINGS.items():
-        source = ctx.get_parameter_source(name)
-        if name not in ctx.params or source in (None, ParameterSource.DEFAULT):
-            continue
-        origins = {
-            ParameterSource.COMMANDLINE: "command line",
-            ParameterSource.ENVIRONMENT: setting.variable,
-            ParameterSource.DEFAULT_MAP: str(ctx.meta.get(CONFIG_FILE)),
-        }
-        value = ctx.params[name]
-        lines.append(f"{name} = {list(value) if setting.many else value!r} ({origins.get(source, source)})")
+        if came_from := origin(ctx, setting):
+            value = ctx.params[name]
+            lines.append(f"{name} = {list(value) if setting.many else value!r} ({came_from})")
     return lines or ["all at their defaults"]
+
+
+def origin(ctx: click.Context, setting: Setting) -> str:
+    """Where a command's setting comes from: command line, variable or file; "" where it is at its default."""
+    source = ctx.get_parameter_source(setting.name)
+    if setting.name not in ctx.params or source in (None, ParameterSource.DEFAULT):
+        return ""
+    origins = {
+        ParameterSource.COMMANDLINE: "command line",
+        ParameterSource.ENVIRONMENT: setting.variable,
+        ParameterSource.DEFAULT_MAP: str(ctx.meta.get(CONFIG_FILE)),
+    }
+    return str(origins.get(source, source))
 
 
 def _option(setting: Setting) -> Callable[[Function], Function]:

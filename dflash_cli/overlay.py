@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, FinishReason, Prefilled
+from dflash_cli.parts import Parts
 from dflash_cli.stream import KEPT, REPLACEMENT, TextStream
 
 if TYPE_CHECKING:
@@ -24,10 +25,15 @@ NUM_BLOCKS = 64  # blocks kept for the strip: more than any terminal is wide
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Committed text and where its token came from; `plain`: decoded without a draft."""
+    """Committed text and where its token came from; `plain`: decoded without a draft.
+
+    `shown`: what of the text readers see (see `Parts`). `thinking`: whether it belongs to the thinking.
+    """
 
     text: str
     kind: Kind
+    shown: str
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,10 @@ class Totals:
             self.ms + other.ms,
         )
 
+    def minus(self, part: Totals) -> Totals:
+        """What is left without a part."""
+        return self.plus(Totals(-part.later, -part.passes, -part.accepted, -part.drafted, -part.ms))
+
     @property
     def tau(self) -> float | None:
         """Mean acceptance length, as `AnswerStats.tau`; None before the first pass and where nothing was drafted."""
@@ -103,6 +113,13 @@ class OverlayState:
     """How many blocks had their k-th draft in question; `survived`: and kept it."""
     survived: tuple[int, ...] = ()
     turn: Totals = Totals()
+    thinking: Totals = Totals()
+    """Of the turn's passes that belong to the thinking, as their first ids do."""
+    num_thinking: int = 0
+    """Ids of the thinking, its tags included."""
+    parts: Parts = field(default_factory=Parts)
+    answer_at: int | None = None
+    """Index of the first piece that shows text of the answer after thinking."""
     earlier: Totals = Totals()
     """Of the session's turns before this one."""
     finished: FinishReason | None = None
@@ -127,40 +144,50 @@ class OverlayState:
         """The beginning of the next answer: blocks, survival and sums of the session stay."""
         return OverlayState(blocks=self.blocks, reached=self.reached, survived=self.survived, earlier=self.session)
 
-    def add(self, event: Event, texts: Sequence[str] = (), at: float = 0.0) -> OverlayState:
+    def add(self, event: Event, texts: Sequence[str] = (), at: float = 0.0, flags: Sequence[bool] = ()) -> OverlayState:
         """The state after one more event, `at` seconds of any clock.
 
-        `texts`: one for each id of the event (see `TokenTexts`), for Finished what was held back.
+        `texts`: one for each id of the event (see `TokenTexts`), for Finished what was held back. `flags`: for each
+        new id, whether it is thinking (see `ThinkingStream`); none of them is by default.
         """
         if isinstance(event, Prefilled):
-            return replace(self, pieces=self._with(texts, ["first"] * len(texts)), begun=at)
+            begun = self._with(texts, ["first"] * len(texts), flags)
+            return replace(begun, begun=at, num_thinking=sum(flags))
         if isinstance(event, BlockDrafted):
             return replace(self, pending=tuple(texts), drafted=tuple(texts))
         if isinstance(event, BlockVerified):
-            return self._verified(event, texts, at)
-        last = self.pieces[-1].kind if self.pieces else "first"
-        pieces = self._with([text for text in texts if text], [last])
-        return replace(self, pieces=pieces, pending=(), finished=event.reason, turn=replace(self.turn, ms=event.ms))
+            return self._verified(event, texts, at, flags)
+        kind, thinking = (self.pieces[-1].kind, self.pieces[-1].thinking) if self.pieces else ("first", False)
+        ended = self._with([text for text in texts if text], [kind], [thinking])
+        return replace(ended, pending=(), finished=event.reason, turn=replace(self.turn, ms=event.ms))
 
-    def _with(self, texts: Sequence[str], kinds: Sequence[Kind]) -> tuple[Piece, ...]:
-        return self.pieces + tuple(map(Piece, texts, kinds))
+    def _with(self, texts: Sequence[str], kinds: Sequence[Kind], flags: Sequence[bool]) -> OverlayState:
+        pieces, parts, answer_at = list(self.pieces), self.parts, self.answer_at
+        for text, kind, thinking in zip(texts, kinds, flags or [False] * len(texts), strict=False):
+            shown, parts = parts.show(text, thinking=thinking)
+            if answer_at is None and parts.thought and parts.has_answer:
+                answer_at = len(pieces)
+            pieces.append(Piece(text, kind, shown, thinking))
+        return replace(self, pieces=tuple(pieces), parts=parts, answer_at=answer_at)
 
-    def _verified(self, event: BlockVerified, texts: Sequence[str], at: float) -> OverlayState:
+    def _verified(self, event: BlockVerified, texts: Sequence[str], at: float, flags: Sequence[bool]) -> OverlayState:
         own: Kind = "bonus" if event.num_drafted else "plain"
         kinds: list[Kind] = ["accepted" if i < event.accepted else own for i in range(len(texts))]
         drafted = max(len(self.drafted), event.num_drafted)
         turn = Totals(len(event.new_ids), 1, event.accepted, event.num_drafted).plus(self.turn)
         block = Block(drafted, event.num_drafted, event.accepted, len(event.new_ids))
+        turn = replace(turn, ms=(at - self.begun) * 1e3)
         return replace(
-            self,
-            pieces=self._with(texts, kinds),
+            self._with(texts, kinds, flags),
             pending=(),
             drafted=(),
             newest=Newest(len(self.pieces), event.accepted, "".join(self.drafted[event.accepted : event.num_drafted])),
             blocks=(*self.blocks, block)[-NUM_BLOCKS:] if event.num_drafted else self.blocks,
             reached=_counted(self.reached, event.num_drafted, drafted),
             survived=_counted(self.survived, event.accepted, drafted),
-            turn=replace(turn, ms=(at - self.begun) * 1e3),
+            turn=turn,
+            thinking=turn if flags and flags[0] else self.thinking,
+            num_thinking=self.num_thinking + sum(flags),
         )
 
 

@@ -1,16 +1,17 @@
-"""From the overlay's state to lines of text: colours or symbols, and the strip. Pure; imports no torch."""
+"""From the overlay's state to text, in colours or symbols. Pure; imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.cells import get_character_cell_size
 from rich.text import Text
 
-from dflash_cli.overlay import Mode, OverlayState, Totals
+from dflash_cli.overlay import Mode, OverlayState
+from dflash_cli.parts import GAP
 from dflash_cli.terminal import printable
 from dflash_cli.themes import Theme
+from dflash_cli.thinking import TAGS
 
 JOINER = "\u200d"
 TAB = 8
@@ -27,58 +28,118 @@ class Glyphs:
     tau: str
     separator: str
     newline: str
+    ellipsis: str
 
 
-UNICODE = Glyphs("▮", "▯", "⋅", " ▁▂▃▄▅▆▇█", "τ", " · ", "↵")
-ASCII = Glyphs("#", "x", ".", " .:-=+*%@", "tau", " | ", "\\n")
+UNICODE = Glyphs("▮", "▯", "⋅", " ▁▂▃▄▅▆▇█", "τ", " · ", "↵", "…")
+ASCII = Glyphs("#", "x", ".", " .:-=+*%@", "tau", " | ", "\\n", "...")
 
 
 @dataclass(frozen=True)
 class Look:
-    """How things are told apart. `marks`: symbols instead of colours. `encoding`: what the terminal can show."""
+    """How things are told apart. `marks`: symbols instead of colours. `encoding`: what the terminal can show.
+
+    `thinking`: whether it is shown, rather than counted.
+    """
 
     theme: Theme
     glyphs: Glyphs = UNICODE
     marks: bool = False
     encoding: str = "utf-8"
+    thinking: bool = True
 
     def visible(self, text: str) -> str:
         """Text of a model or a file as it may reach this terminal."""
         return printable(text).encode(self.encoding, "replace").decode(self.encoding)
 
 
-def settled(state: OverlayState, first: int, last: int, look: Look) -> Text:
-    """The committed pieces `first` to before `last`, calm: no symbols, no attributes. May hold newlines."""
+def style_of(name: str, look: Look) -> str:
+    """The theme's style of that name; none where symbols stand for colours."""
+    return "" if look.marks else str(getattr(look.theme, name))
+
+
+def settled(state: OverlayState, first: int, last: int, look: Look, *, calm: bool = True) -> Text:
+    """The committed pieces `first` to before `last`: no symbols, no attributes. May hold newlines.
+
+    Without `calm` they have no colours either; thinking is faint all the same.
+    """
     line = Text()
-    styles = {"accepted": look.theme.calm_accepted, "bonus": look.theme.calm_bonus, "first": look.theme.calm_bonus}
     for index in range(first, last):
-        style = "" if look.marks else styles.get(state.pieces[index].kind, "")
-        line.append(look.visible(_piece(state, index)), style)
+        if index == state.answer_at:
+            line.append_text(before_answer(state, look))
+        line.append(_shown(state, index, look), _calm(state, index, look) if calm else _faint(state, index, look))
     return line
 
 
-def _piece(state: OverlayState, index: int) -> str:
-    """The text of a piece; the CR of a CR LF that two tokens share is not shown."""
-    text = state.pieces[index].text
-    if not text.endswith("\r"):
+def _calm(state: OverlayState, index: int, look: Look) -> str:
+    kind, theme = state.pieces[index].kind, look.theme
+    style = "" if look.marks or kind == "plain" else theme.calm_accepted if kind == "accepted" else theme.calm_bonus
+    return f"{_faint(state, index, look)} {style}".strip()
+
+
+def _faint(state: OverlayState, index: int, look: Look) -> str:
+    return style_of("faint", look) if state.pieces[index].thinking else ""
+
+
+def thought(state: OverlayState, look: Look) -> str:
+    """What stands for hidden thinking: how long it was, or is so far."""
+    is_over = state.answer_at is not None or state.finished
+    verb = "thinking:" if is_over else f"thinking{look.glyphs.ellipsis}"
+    seconds = state.thinking.ms / 1e3
+    return f"{verb} {state.num_thinking} token{'s' * (state.num_thinking != 1)}{look.glyphs.separator}{seconds:.1f} s"
+
+
+def before_answer(state: OverlayState, look: Look) -> Text:
+    """What parts the answer from the thinking before it; nothing where no thinking was there to show."""
+    if not state.parts.has_thinking:
+        return Text()
+    return Text(GAP if look.thinking else thought(state, look) + GAP, style_of("faint", look))
+
+
+def _shown(state: OverlayState, index: int, look: Look) -> str:
+    """What is seen of a piece; the CR of a CR LF that two tokens share is not."""
+    piece = state.pieces[index]
+    text = piece.shown if look.thinking or not piece.thinking else ""
+    if text.endswith("\r"):
+        following = next((each.text for each in state.pieces[index + 1 :] if each.text), "")
+        text = text[:-1] if following.startswith("\n") else text
+    return look.visible(text)
+
+
+def fresh(state: OverlayState, look: Look, taken: int = 0) -> Text:
+    """The newest block as it was decided: accepted, what was rejected, the bonus; then drafts that are pending.
+
+    Of a block of which `taken` says that its pieces are on the screen already, nothing is shown again.
+    """
+    theme, line, at = look.theme, Text(), state.newest.at
+    if taken <= at:
+        middle = at + state.newest.accepted
+        is_bonus = any(piece.kind == "bonus" for piece in state.pieces[at:])
+        rejected = _drafts(state, state.newest.rejected, middle, look)
+        _decided(line, state, range(at, middle), ("[", "]"), theme.accepted, look)
+        _mark(line, _one_line(rejected, look), "~", "~", theme.rejected, look)
+        _decided(line, state, range(middle, len(state.pieces)), ("+" * is_bonus, ""), theme.bonus * is_bonus, look)
+    pending = _drafts(state, "".join(state.pending), len(state.pieces), look)
+    _mark(line, _one_line(pending, look), "[", "]", theme.pending, look)
+    return line
+
+
+def _decided(line: Text, state: OverlayState, indices: range, marks: tuple[str, str], style: str, look: Look) -> None:
+    """Pieces of one kind, with what parts thinking and answer between them."""
+    parts, begin = [indices], state.answer_at
+    if begin is not None and begin in indices:
+        parts = [range(indices.start, begin), range(begin, indices.stop)]
+    for part in parts:
+        if part.start == begin and part:
+            line.append_text(before_answer(state, look))
+        _mark(line, "".join(_shown(state, i, look) for i in part), *marks, style, look)
+
+
+def _drafts(state: OverlayState, text: str, at: int, look: Look) -> str:
+    """Drafts for the places from piece `at` on, as they may be shown: in the thinking without its tags, or not."""
+    if not (at and state.pieces[at - 1].thinking):
         return text
-    following = next((piece.text for piece in state.pieces[index + 1 :] if piece.text), "")
-    return text[:-1] if following.startswith("\n") else text
-
-
-def fresh(state: OverlayState, look: Look) -> Text:
-    """The newest block as it was decided: accepted, what was rejected, the bonus; then drafts that are pending."""
-    at, middle = state.newest.at, state.newest.at + state.newest.accepted
-    theme, line = look.theme, Text()
-    pieces = [look.visible(_piece(state, i)) for i in range(at, len(state.pieces))]
-    kinds = [piece.kind for piece in state.pieces[at:]]
-    accepted, own = "".join(pieces[: middle - at]), "".join(pieces[middle - at :])
-    is_bonus = "bonus" in kinds
-    _mark(line, accepted, "[", "]", theme.accepted, look)
-    _mark(line, _one_line(state.newest.rejected, look), "~", "~", theme.rejected, look)
-    _mark(line, own, "+" if is_bonus else "", "", theme.bonus if is_bonus else "", look)
-    _mark(line, _one_line("".join(state.pending), look), "[", "]", theme.pending, look)
-    return line
+    return text.replace(TAGS[0], "").replace(TAGS[1], "") if look.thinking else ""
 
 
 def _mark(line: Text, text: str, before: str, after: str, style: str, look: Look) -> None:
@@ -91,9 +152,12 @@ def _one_line(text: str, look: Look) -> str:
     return look.visible(text.replace("\r\n", "\n")).replace("\n", look.glyphs.newline).replace("\t", " ")
 
 
-def tail(state: OverlayState, mode: Mode, look: Look) -> Text:
-    """What may still change or leave: in `full` the newest block, else nothing."""
-    return fresh(state, look) if mode == "full" else Text()
+def tail(state: OverlayState, mode: Mode, look: Look, taken: int = 0) -> Text:
+    """What may still change or leave: in `full` the newest block (see `fresh`); how long hidden thinking is so far."""
+    line = fresh(state, look, taken) if mode == "full" else Text()
+    if not look.thinking and state.parts.thought and state.answer_at is None:
+        line.append(thought(state, look), style_of("faint", look))
+    return line
 
 
 def num_settled(state: OverlayState, mode: Mode) -> int:
@@ -122,89 +186,3 @@ def _cuts(text: str, width: int) -> list[int]:
             column = 0
         column, previous = column + cells, char
     return cuts
-
-
-def strip(state: OverlayState, width: int, rows: int, look: Look) -> list[Text]:
-    """`rows` lines under the text, none longer than `width`; fewer where there is nothing to tell yet."""
-    if not state.blocks or rows < 1 or width < 1:
-        return []
-    figures = _figures(state, look)
-    if rows == 1:
-        room = width - len(figures.plain) - 2
-        lines = [_spaced(figures, _cells(state, room, look))]
-    elif rows == 2:
-        lines = [_cells(state, width, look), _spaced(figures, _sparkline(state, width - len(figures.plain) - 2, look))]
-    else:
-        lengths = _sparkline(state, width - len(figures.plain) - 2, look)
-        lines = [_cells(state, width, look), _spaced(figures, lengths), _survival(state, look)]
-    for line in lines:
-        line.truncate(width)
-    return lines
-
-
-def _spaced(*parts: Text) -> Text:
-    return Text("  ").join(part for part in parts if part.plain)
-
-
-def _style(name: str, look: Look) -> str:
-    return "" if look.marks else str(getattr(look.theme, name))
-
-
-def _cells(state: OverlayState, width: int, look: Look) -> Text:
-    """A cell a slot, the newest block at the right end; blocks that do not fit are left out whole."""
-    glyphs, used = look.glyphs, 0
-    blocks: list[Text] = []
-    signs = {
-        "accepted": (glyphs.accepted, _style("calm_accepted", look)),
-        # Struck through, an empty cell would read as a full one.
-        "rejected": (glyphs.rejected, _style("rejected", look).replace("strike", "").strip()),
-        "unreached": (glyphs.unreached, _style("faint", look)),
-    }
-    for block in reversed(state.blocks):
-        used += len(block.cells) + (1 if blocks else 0)
-        if used > width:
-            break
-        blocks.append(Text.assemble(*(signs[cell] for cell in block.cells)))
-    return Text(" ").join(reversed(blocks))
-
-
-def _figures(state: OverlayState, look: Look) -> Text:
-    parts = [_speed(state.turn, look)]
-    if state.earlier.passes:
-        parts.append("session " + _speed(state.session, look))
-    return Text(look.glyphs.separator.join(part for part in parts if part), _style("faint", look))
-
-
-def _speed(totals: Totals, look: Look) -> str:
-    parts = []
-    if totals.tau is not None:
-        parts.append(f"{look.glyphs.tau} {totals.tau:.2f}")
-    if totals.tokens_per_s is not None:
-        parts.append(f"{totals.tokens_per_s:.1f} tok/s")
-    return " ".join(parts)
-
-
-def _sparkline(state: OverlayState, width: int, look: Look) -> Text:
-    """Acceptance lengths of the last blocks; the tallest sign is a block that was kept whole."""
-    if width < 1:
-        return Text()
-    blocks = state.blocks[-width:]
-    full = max(block.drafted for block in blocks) + 1
-    bars = _bars((block.length / full for block in blocks), look)
-    return Text(bars, _style("calm_accepted", look))
-
-
-def _survival(state: OverlayState, look: Look) -> Text:
-    """A bar for each draft position, and the shares at the first, the middle and the last one."""
-    shares = state.survival
-    places = sorted({0, len(shares) // 2, len(shares) - 1})
-    told = ", ".join(f"{place + 1}: {shares[place]:.0%}" for place in places)
-    line = Text("survival by position ", _style("faint", look))
-    return line.append(_bars(shares, look), _style("calm_accepted", look)).append(f" {told}", _style("faint", look))
-
-
-def _bars(shares: Iterable[float], look: Look) -> str:
-    """A sign for each share; what is more than nothing shows."""
-    levels = look.glyphs.levels
-    top = len(levels) - 1
-    return "".join(levels[max(1, round(share * top)) if share > 0 else 0] for share in shares)

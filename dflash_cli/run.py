@@ -7,20 +7,22 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_cli.answering import Answered, Watch, answer
+from dflash_cli.answer_text import AnswerText, Said
+from dflash_cli.answering import Answered, answer
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
-from dflash_cli.events import BlockVerified, Finished, Prefilled
+from dflash_cli.events import Event, Finished
 from dflash_cli.options import settings
 from dflash_cli.prompts import Prompt, read_prompts
 from dflash_cli.startup import load_model
-from dflash_cli.stats import AnswerStats
+from dflash_cli.stats import AnswerStats, counted
 from dflash_cli.terminal import AnswerOutput
+from dflash_cli.trace import TraceWriter, head_of, record
 
 if TYPE_CHECKING:
     from dflash_cli.compare import Comparison
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from dflash_cli.speculative import Decoder, Request
 
 DEFAULT_BATCH = 8  # rows decoded together with --jsonl: weights are read once for all of them
+Seen = list[tuple[Event, float]]  # the events of an answer so far, with their times
 
 
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,22 +38,29 @@ DEFAULT_BATCH = 8  # rows decoded together with --jsonl: weights are read once f
 @click.option("--jsonl", is_flag=True, help="Each line is a JSON object with prompt or messages; so is each answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a prompt, with all its figures.")
 @click.option("--compare", "comparing", is_flag=True, help="Decode plainly as well: speed-up, and whether texts agree.")
-@click.option("--batch", type=click.IntRange(1), default=DEFAULT_BATCH, show_default=True, help="Rows of --jsonl.")
+@click.option(
+    "--batch", type=click.IntRange(1), show_default=str(DEFAULT_BATCH), help="Prompts of --jsonl answered together."
+)
 @settings("model", "text", "sampling", "output")
 def run_command(
-    files: tuple[str, ...], jsonl: bool, as_json: bool, comparing: bool, batch: int, config: Config
+    files: tuple[str, ...], jsonl: bool, as_json: bool, comparing: bool, batch: int | None, config: Config
 ) -> None:
     """Answer each FILE as one prompt ("-" is stdin, the default).
 
     With --jsonl each line of the input is a prompt, answered in batches, in order. The answer goes to stdout, a
     summary line to stderr.
     """
-    prompts = read_prompts(files, jsonl=jsonl, system=config.system)
+    if batch is not None and not jsonl:
+        raise UsageError("--batch goes with --jsonl only: other prompts are answered one after the other")
     if comparing and jsonl:
         raise UsageError("--compare goes with single prompts, not with --jsonl: a batch has no plain speed of its own")
-    rows = min(batch, len(prompts)) if jsonl else 1
+    prompts = read_prompts(files, jsonl=jsonl, system=config.system)
+    trace = TraceWriter(Path(config.trace)) if config.trace else None
+    rows = min(batch or DEFAULT_BATCH, len(prompts)) if jsonl else 1
     model = load_model(config, batch_size=rows, tell=lambda line: say(config, line, only_verbose=True))
-    runner = Runner(model, prompts)
+    for remark in model.idle_settings():
+        say(config, remark)
+    runner = Runner(model, prompts, trace)
     if jsonl:
         runner.many(rows)
     else:
@@ -66,8 +76,8 @@ def say(config: Config, line: str, *, only_verbose: bool = False) -> None:
 class Runner:
     """A loaded model at work on a list of prompts. Every prompt is encoded, and measured, before the first answer."""
 
-    def __init__(self, model: Model, prompts: list[Prompt]) -> None:
-        self.model, self.prompts, self.config = model, prompts, model.config
+    def __init__(self, model: Model, prompts: list[Prompt], trace: TraceWriter | None = None) -> None:
+        self.model, self.prompts, self.config, self._trace = model, prompts, model.config, trace
         self.encoded = [model.encode(prompt.messages) for prompt in prompts]
         for prompt, ids in zip(prompts, self.encoded, strict=True):
             if len(ids) >= model.max_len:
@@ -79,25 +89,47 @@ class Runner:
     def each(self, as_json: bool, comparing: bool) -> None:
         """One prompt after the other, each answer streamed (or printed as JSON at its end)."""
         if comparing and self.model.params.seed is None:
-            self.model = replace(self.model, params=replace(self.model.params, seed=secrets.randbits(32)))
+            self.model = self.model.with_config(seed=secrets.randbits(32))
         decoder = self.model.decoder()
         plain = self.model.plain_decoder() if comparing else None
+        if plain is not None:
+            self._warm_up(decoder)
+            self._warm_up(plain)
         for index in range(len(self.prompts)):
-            answered = self._answer(decoder, index, streaming=not as_json)
+            seen: Seen = []
+            answered = self._answer(decoder, index, seen, streaming=not as_json)
             compared = None if plain is None or answered.interrupted else self._compare(plain, index, answered.stats)
             self._tell(decoder, answered.stats, compared)
             if as_json:
                 emit(self._object(index, decoder, answered.stats, answered.text, compared))
+            self._record(decoder, index, seen)
             if answered.interrupted or (compared is not None and compared.interrupted):
                 raise KeyboardInterrupt
 
-    def _answer(self, decoder: Decoder, index: int, *, streaming: bool) -> Answered:
+    def _warm_up(self, decoder: Decoder) -> None:
+        """The first passes of a decoder, so that they are not measured; nothing of them stays in its cache."""
+        from dflash_cli.compare import warm_up
+
+        warm_up(decoder, self.model.request(self.encoded[0]))
+        decoder.resident[0].length = 0
+
+    def _answer(self, decoder: Decoder, index: int, seen: Seen, *, streaming: bool) -> Answered:
         output = AnswerOutput()
-        show: Watch = (lambda _event, text: output.write(text)) if streaming else (lambda _event, _text: None)
-        answered = answer(self.model, decoder, self.encoded[index], show)
+
+        def watch(event: Event, said: Said) -> None:
+            seen.append((event, time.perf_counter()))
+            if streaming:
+                output.write(said.answer)
+
+        answered = answer(self.model, decoder, self.encoded[index], watch)
         if streaming:
             output.end()
         return answered
+
+    def _record(self, decoder: Decoder, index: int, seen: Seen) -> None:
+        if self._trace is not None:
+            head = head_of(self.model, decoder, self.prompts[index].messages[-1]["content"])
+            self._trace.write(record(seen, self.model.codec, self.config.stop, head))
 
     def _compare(self, plain: Decoder, index: int, stats: AnswerStats) -> Comparison:
         from dflash_cli.compare import compare
@@ -105,38 +137,40 @@ class Runner:
         return compare(plain, self.encoded[index], stats, answer(self.model, plain, self.encoded[index]).stats)
 
     def _tell(self, decoder: Decoder, stats: AnswerStats, compared: Comparison | None) -> None:
-        backend = decoder.backend
-        dtype = str(backend.dtype).removeprefix("torch.")
-        say(self.config, f"{stats.summary()} · {backend.name}, {dtype}, {backend.device}")
+        say(self.config, f"{stats.summary()}{self._where(decoder)}")
         if compared is not None:
-            say(self.config, compared.summary(self.model.codec, dtype))
+            say(self.config, compared.summary(self.model.codec, _dtype(decoder)))
+
+    @staticmethod
+    def _where(decoder: Decoder) -> str:
+        return f" · {decoder.backend.name}, {_dtype(decoder)}, {decoder.backend.device}"
 
     def many(self, rows: int) -> None:
         """All prompts through one batch of `rows`; JSON lines come out in the order they went in."""
         decoder = self.model.decoder(batch_size=rows)
         stats = [AnswerStats() for _ in self.prompts]
-        streams = [self.model.text_stream() for _ in self.prompts]
-        texts, done = [""] * len(self.prompts), dict[int, bool]()
+        texts = [AnswerText(self.model.codec, ids, self.config.stop) for ids in self.encoded]
+        seen: dict[int, Seen] = {}
+        done: dict[int, bool] = {}
         requests = (self._begun(index, stats[index]) for index in range(len(self.prompts)))
 
         def tell(index: int) -> None:
-            emit(self._object(index, decoder, stats[index], texts[index], None))
+            emit(self._object(index, decoder, stats[index], texts[index].text, None))
             done[index] = True
 
         try:
-            with self._progress() as advance:
+            with self._progress(decoder) as advance:
                 for index, event in decoder.generate_many(requests):
-                    stats[index].add(event)
-                    if isinstance(event, Prefilled | BlockVerified):
-                        texts[index] += streams[index].push(event.new_ids)
+                    stats[index].add(event, texts[index].add(event).flags)
+                    seen.setdefault(index, []).append((event, time.perf_counter()))
                     if not isinstance(event, Finished):
                         continue
-                    texts[index] += streams[index].flush()
                     done[index] = False
                     advance(len(stats[index].ids))
                     while done.get(first := sum(done.values())) is False:
                         tell(first)
-        except KeyboardInterrupt:
+                    self._record(decoder, index, seen.pop(index))
+        except (KeyboardInterrupt, DFlashError):
             # What is finished but had to wait for an earlier answer is not lost.
             for index in sorted(each for each, told in done.items() if not told):
                 tell(index)
@@ -147,7 +181,7 @@ class Runner:
         return self.model.request(self.encoded[index])
 
     @contextmanager
-    def _progress(self) -> Iterator[Callable[[int], None]]:
+    def _progress(self, decoder: Decoder) -> Iterator[Callable[[int], None]]:
         """A bar on a terminal; always one line at the end with the throughput over all rows."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -166,7 +200,9 @@ class Runner:
 
             yield advance
         seconds = time.perf_counter() - begun
-        say(self.config, f"{len(self.prompts)} answers · {tokens} tokens · {tokens / seconds:.1f} tok/s over all rows")
+        amount = f"{counted(len(self.prompts), 'answer')} · {counted(tokens, 'token')}"
+        how = " · plain decoding" if decoder.width == 1 else ""
+        say(self.config, f"{amount} · {tokens / seconds:.1f} tok/s over all rows{how}{self._where(decoder)}")
 
     def _object(
         self, index: int, decoder: Decoder, stats: AnswerStats, text: str, compared: Comparison | None
@@ -185,12 +221,16 @@ class Runner:
             "drafter": pair.drafter if backend.block_size > 1 else None,
             "backend": backend.name,
             "device": str(backend.device),
-            "dtype": str(backend.dtype).removeprefix("torch."),
+            "dtype": _dtype(decoder),
             "block_size": decoder.width,
             "acceptance": stats.acceptance(),
             "timings": stats.timings(),
             **({} if compared is None else {"compare": compared.as_dict()}),
         }
+
+
+def _dtype(decoder: Decoder) -> str:
+    return str(decoder.backend.dtype).removeprefix("torch.")
 
 
 def emit(entry: dict[str, Any]) -> None:

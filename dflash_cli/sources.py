@@ -52,7 +52,7 @@ def parse_source(text: str, aliases: Iterable[str]) -> Source:
         raise UsageError(f"{text!r} does not exist; expected a folder, a .gguf file, or a hub id like Qwen/Qwen3-8B")
     known = list(aliases)
     raise UsageError(
-        f"unknown model {text!r}{nearest(text, known)}. Known are {', '.join(known)}; "
+        f"unknown model {text!r}{nearest(text.lower(), known) or '.'} Known are {', '.join(known)}; "
         "a folder, a .gguf file or a hub id (owner/name) works too"
     )
 

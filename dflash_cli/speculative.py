@@ -123,7 +123,15 @@ class Decoder:
         self.backend = backend
         self.width = width or backend.block_size
         self.clock = Clock(backend.device)
+        # To read the drafts before they are verified would cost another synchronisation on any other device.
+        self.tells_early = backend.device.type == "cpu"
         self.resident = [Resident() for _ in range(backend.batch_size)]
+
+    def with_width(self, width: int | None) -> Decoder:
+        """The same backend and cache at another width; what the cache holds stays known to both."""
+        other = Decoder(self.backend, width)
+        other.resident = self.resident
+        return other
 
     def generate(self, request: Request) -> Iterator[Event]:
         """The events of one answer: Prefilled, then BlockDrafted and BlockVerified a block, then Finished.
@@ -184,8 +192,7 @@ class Decoder:
     def _step(self, running: dict[int, Answer]) -> Iterator[tuple[int, Event]]:
         """One block of every row: draft, choose, verify, accept, the one host copy, then commit and tell."""
         backend, width = self.backend, self.width
-        if any(self.resident[row].ids is not answer.ids for row, answer in running.items()):
-            raise DFlashError("this decoder has begun another answer: an earlier one can no longer be continued")
+        self._check_undisturbed(running)
         rows = range(backend.batch_size)
         # An idle row computes junk past what it holds, which the next prefill there may still reuse.
         start = [running[row].start if row in running else self.resident[row].length for row in rows]
@@ -195,16 +202,22 @@ class Decoder:
         if width > 1:
             block = torch.cat((block, backend.draft(anchors, start)[:, : width - 1].argmax(-1)), 1)
         marks.append(self.clock.mark())
+        if self.tells_early and width > 1:
+            for row, drafts in zip(rows, block[:, 1:].tolist(), strict=True):
+                if row in running:
+                    yield row, BlockDrafted(start[row], tuple(drafts))
+            self._check_undisturbed(running)
+        marks.append(self.clock.mark())
         choices = self._choose(backend.verify(block, start), block, running)
         told = torch.cat((block, choices, count_accepted(block, choices).unsqueeze(1)), 1)
         marks.append(self.clock.mark())
         host = told.tolist()
-        draft_ms, verify_ms = self.clock.ms(marks[0], marks[1]), self.clock.ms(marks[1], marks[2])
+        draft_ms, verify_ms = self.clock.ms(marks[0], marks[1]), self.clock.ms(marks[2], marks[3])
         for row, answer in list(running.items()):
             drafts, own, accepted = host[row][1:width], host[row][width:-1], host[row][-1]
             kept, reason = answer.commit(own[: accepted + 1])
             self.resident[row].length = answer.start
-            if drafts:
+            if drafts and not self.tells_early:
                 yield row, BlockDrafted(start[row], tuple(drafts))
             # A stop inside the accepted drafts ends the count there: the drafts after it were never in question.
             num_drafted = len(kept) if len(kept) <= accepted else width - 1
@@ -212,6 +225,10 @@ class Decoder:
             yield row, BlockVerified(start[row], counted, kept, num_drafted, draft_ms, verify_ms)
             if reason is not None:
                 yield row, self._finish(answer, reason)
+
+    def _check_undisturbed(self, running: dict[int, Answer]) -> None:
+        if any(self.resident[row].ids is not answer.ids for row, answer in running.items()):
+            raise DFlashError("this decoder has begun another answer: an earlier one can no longer be continued")
 
     def _choose(self, logits: Tensor, block: Tensor, running: dict[int, Answer]) -> Tensor:
         """The target's own ids [B, w]; rows are only told apart where a row's choice is more than an argmax."""

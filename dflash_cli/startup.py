@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from dflash_cli.model import Model
 
 
-def load_model(config: Config, *, batch_size: int = 1, tell: Callable[[str], None]) -> Model:
+def load_model(
+    config: Config, *, batch_size: int = 1, reuse: Model | None = None, tell: Callable[[str], None]
+) -> Model:
     """`loading.load` for a command. Raises KeyboardInterrupt on Ctrl-C, besides what `load` raises.
 
     Extension modules swallow an interrupt while they are imported, or break: they are imported first, with Ctrl-C
@@ -21,7 +23,7 @@ def load_model(config: Config, *, batch_size: int = 1, tell: Callable[[str], Non
     uninterrupted(_import)
     from dflash_cli import loading
 
-    return interruptible(lambda: loading.load(config, batch_size=batch_size, tell=tell))
+    return interruptible(lambda: loading.load(config, batch_size=batch_size, reuse=reuse, tell=tell))
 
 
 def _import() -> None:

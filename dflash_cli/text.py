@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_cli.errors import DFlashError
+from dflash_cli.thinking import TAGS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -44,6 +45,9 @@ class TextCodec:
         self._template = _own_template(tokenizer) if chat_template is None else chat_template
         self.has_template = self._template is not None
         self.supports_thinking = "enable_thinking" in (self._template or "")
+        opens, closes = (self._backend.token_to_id(tag) for tag in TAGS)
+        self.thinking_ids: tuple[int, int] | None = (opens, closes) if opens in added and closes in added else None
+        """Ids of the tags around a model's thinking, where each is a token of its own."""
         self.vocab_size: int = max([self._backend.get_vocab_size(with_added_tokens=False) - 1, *added]) + 1
         """One more than the highest id."""
         ends = (self._backend.token_to_id(text) for text in END_OF_TURN)

@@ -1,7 +1,8 @@
-"""Plays an answer on the overlay without a model, as a process: `python -m tests.overlay_player`."""
+"""Plays an answer on the overlay without a model, as a process: `python -m tests.overlay_player [OPTIONS]`."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -31,27 +32,42 @@ class ByteCodec:
         return bytes(ids).decode("utf-8", "replace")
 
 
-def events(text: bytes) -> list[Event]:
-    """Blocks of three bytes; the last two of four drafts are always wrong."""
+def long_answer(tokens: int) -> str:
+    """So many tokens of numbered lines, some of them longer than a terminal is wide."""
+    text = "".join(f"{number} " + "abcdefgh " * (number % 19) + "\n" for number in range(tokens))
+    return text[:tokens].rstrip() + "."
+
+
+def events(text: bytes, wrong: bytes = b"\0") -> list[Event]:
+    """Blocks of three bytes; after two good drafts comes `wrong`, never kept."""
     made: list[Event] = [Prefilled(3, 0, (text[0],), 1.0)]
     for i in range(1, len(text), 3):
         new = tuple(text[i : i + 3])
-        made += [BlockDrafted(i, (*new, 0)), BlockVerified(i, len(new) - 1, new, len(new) + 1, 1.0, 1.0)]
+        drafts = (*new[:-1], *wrong)
+        made += [BlockDrafted(i, drafts), BlockVerified(i, len(new) - 1, new, len(drafts), 1.0, 1.0)]
     return made
 
 
-def play() -> None:
+def play(text: bytes, wrong: bytes, mode: str, seconds: float) -> None:
     codec: Any = ByteCodec()
-    overlay = Overlay(sys.stdout, "full", "okabe-ito", has_color=True)
-    with overlay.answer(codec, ()) as live:
-        for event in events(ANSWER.encode()):
+    overlay = Overlay(sys.stdout, mode, "okabe-ito", has_color=True)
+    with overlay.answer(codec, (), markdown=False) as live:
+        for event in events(text, wrong):
             live.add(event)
-            time.sleep(SECONDS_AN_EVENT)
+            time.sleep(seconds)
         live.add(Finished("stop", 9.0))
-    sys.stdout.write(DONE + "\n")
+    sys.stdout.write(f"{DONE} {overlay.mode} {overlay.take_typed()!r}\n")
     sys.stdout.flush()
     sys.stdin.readline()
 
 
 if __name__ == "__main__":
-    play()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tokens", type=int, help="a long answer of so many")
+    parser.add_argument("--hex", default=ANSWER.encode().hex(), help="the answer")
+    parser.add_argument("--wrong", default="00", help="drafts that are thrown away, in hex")
+    parser.add_argument("--mode", default="full")
+    parser.add_argument("--seconds", type=float, default=SECONDS_AN_EVENT, help="between events")
+    arguments = parser.parse_args()
+    answer = long_answer(arguments.tokens).encode() if arguments.tokens else bytes.fromhex(arguments.hex)
+    play(answer, bytes.fromhex(arguments.wrong), arguments.mode, arguments.seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from dflash_cli.model import Model
 from dflash_cli.models import Pair
 from dflash_cli.sampling import SamplingParams
 from dflash_cli.text import TextCodec
-from tests.byte_tokenizer import IM_END, VOCAB_SIZE, make_byte_tokenizer_folder
+from tests.byte_tokenizer import END_THINK, IM_END, THINK, VOCAB_SIZE, make_byte_tokenizer_folder
 from tests.fake_backend import ScriptedBackend
 from tests.tiny import make_target
 
@@ -35,13 +36,20 @@ class ScriptedModel(Model):
 def scripted_model(
     folder: Path, answers: Sequence[str | bytes], *, template: str | None = None, max_len: int = 512, **config: Any
 ) -> ScriptedModel:
-    """A model that gives `answers` in turn; one token a byte."""
-    script = [list(each.encode() if isinstance(each, str) else each) for each in answers]
+    """A model that gives `answers` in turn; one token a byte, and one for each tag of thinking in a text."""
+    script = [script_ids(each) if isinstance(each, str) else list(each) for each in answers]
     backend = ScriptedBackend(script, vocab_size=VOCAB_SIZE, end_id=IM_END, max_len=max_len)
     codec = TextCodec.from_folder(make_byte_tokenizer_folder(folder), chat_template=template)
     return ScriptedModel(
         PAIR, Config(**config), codec, _target(), None, SamplingParams(), max_len=max_len, backend=backend
     )
+
+
+def script_ids(text: str) -> list[int]:
+    """The ids of a text in which thinking tags are tokens of their own."""
+    tags = {"<think>": THINK, "</think>": END_THINK}
+    pieces = re.split("(</?think>)", text)
+    return [each for piece in pieces for each in ([tags[piece]] if piece in tags else piece.encode())]
 
 
 @functools.cache

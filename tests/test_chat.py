@@ -101,9 +101,9 @@ def test_no_input_at_all(piped: Piped) -> None:
     assert piped("", [], "-q") == (0, "", "")
 
 
-def test_invalid_utf8_ends_it(piped: Piped) -> None:
+def test_a_line_that_is_no_utf8_is_told_and_passed_over(piped: Piped) -> None:
     code, out, err = piped(b"hi\nb\xff\nmore\n", ["a", "b"], "-q")
-    assert (code, out) == (1, "a\n")
+    assert (code, out) == (1, "a\nb\n")
     assert err == "dflash: error: line 2 of stdin is not UTF-8 text: byte 0xff at position 1; convert it first\n"
 
 
@@ -111,8 +111,8 @@ def test_a_message_that_does_not_fit(piped: Piped) -> None:
     code, out, err = piped("one\n" + "x" * 300 + "\nthree\n", ["a", "c"], "-q", max_len=200)
     assert (code, out) == (1, "a\nc\n")
     (line,) = err.splitlines()
-    assert line.startswith("dflash: error: the prompt has ")
-    assert line.endswith("(your message is not part of the conversation; /clear starts afresh)")
+    assert line.startswith("dflash: error: the conversation with this message has ")
+    assert line.endswith("(your message is not part of the conversation)")
     assert "xxx" not in piped.prompt(1)
 
 

@@ -25,6 +25,9 @@ class Typed:
     def __init__(self, *messages: str) -> None:
         self.messages = list(messages)
 
+    def prefill(self, text: str) -> None:
+        """Nothing is typed ahead."""
+
     def read(self) -> str | None:
         return self.messages.pop(0) if self.messages else None
 
@@ -92,7 +95,7 @@ def test_think(talk: Talk) -> None:
         "dflash: thinking off",
         "dflash: thinking off",
         "dflash: thinking on",
-        "dflash: error: /think takes on or off; found 'of'; did you mean 'off'?",
+        "dflash: error: /think takes on, off or hide; found 'of'; did you mean 'off'?",
     ]
     assert talk.prompts[0].endswith("assistant\n\n\n\n\n")
     assert talk.prompts[1].endswith("assistant\n")
@@ -145,6 +148,21 @@ def test_what_is_no_command_never_reaches_the_model(talk: Talk, message: str, ex
     assert len(err.splitlines()) == 1
     assert "\x1b" not in err
     assert talk.prompts == []
+
+
+def test_several_lines_that_are_no_command_are_given_back(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered: list[str] = []
+    monkeypatch.setattr(Typed, "prefill", lambda _self, text: offered.append(text))
+    _, err = talk("/usr/lib/x.py: line 3\n  more", "/nothing")
+    assert [text for text in offered if text] == ["//usr/lib/x.py: line 3\n  more"]
+    first, second = err.splitlines()
+    assert first.endswith("(your message is at the prompt again, with // in front: Enter sends it)")
+    assert second.endswith("(to send such a message, start it with //)")
+
+
+def test_the_name_of_a_command_ends_at_any_space(talk: Talk) -> None:
+    talk("/system\nBe brief.", "/system\tand so on", "one")
+    assert talk.prompts[0].startswith("system\nand so on\n")
 
 
 def test_two_slashes_send_one(talk: Talk) -> None:

@@ -120,7 +120,7 @@ def test_the_table_says_what_the_commands_say(name: str) -> None:
     ("args", "message"),
     [
         (["modles"], "unknown command 'modles'; did you mean 'models'?"),
-        (["zzz"], "unknown command 'zzz'. Known are chat, run, models, doctor"),
+        (["zzz"], f"unknown command 'zzz'. Known are {', '.join(cli.COMMANDS)}"),
         (["--nope"], "No such option"),
         (["doctor", "--nope"], "(see `dflash doctor --help`)"),
         (["doctor", "surplus"], "unexpected extra argument"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -80,3 +82,14 @@ def test_a_text_that_ends_early_is_not_called_identical() -> None:
     result = compare(plain, PROMPT, stats([16, 2]), stats([16, 2, 3]))
     assert result.first_difference is None
     assert result.as_dict()["identical"] is False
+
+
+def test_the_line_for_people() -> None:
+    def line(ours: AnswerStats, theirs: AnswerStats) -> str:
+        return compare(plain_decoder()[0], PROMPT, ours, theirs).summary(None, "float32")  # type: ignore[arg-type]
+
+    drafted, plain = replace(stats([16, 2, 3], 50.0), drafted_each=[5]), stats([16, 2, 3], 200.0)
+    assert line(drafted, plain) == "plain 10.0 tok/s, DFlash is 4.00× that · identical text"
+    assert line(plain, plain) == "plain 10.0 tok/s: both are plain decoding, nothing was drafted · identical text"
+    assert line(stats([16]), stats([16])) == "too short to compare speeds · identical text"
+    assert line(drafted, stats([16, 2])).endswith(" · one text is only the beginning of the other")

@@ -100,8 +100,15 @@ SAMPLES: dict[str, tuple[list[str], str, str, Any]] = {
     "quiet": (["-q"], "on", "true", True),
     "verbose": (["-v"], "yes", "true", True),
     "color": (["--color", "never"], "never", '"never"', "never"),
+    "trace": (["--trace", "/t.jsonl"], "/t.jsonl", '"/t.jsonl"', str(Path("/t.jsonl"))),
     "overlay": (["--overlay", "tokens"], "tokens", '"tokens"', "tokens"),
     "theme": (["--theme", "tol"], "tol", '"tol"', "tol"),
+    "markdown": (["--no-markdown"], "no", "false", False),
+    "slow": (["--slow", "0.5"], "0.5", "0.5", 0.5),
+    "history": (["--no-history"], "no", "false", False),
+    "show_thinking": (["--hide-thinking"], "no", "false", False),
+    "save": (["--no-save"], "no", "false", False),
+    "save_events": (["--save-events"], "yes", "true", True),
 }
 
 

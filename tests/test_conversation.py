@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dflash_cli.answer_text import Said
 from dflash_cli.conversation import Conversation
 from dflash_cli.errors import DFlashError
 from dflash_cli.events import BlockVerified, Event, Finished, Prefilled
@@ -47,7 +48,7 @@ def ctrl_c() -> None:
 def test_a_turn(make: Make) -> None:
     conversation = make("Hello there, you.")
     seen: list[tuple[Event, str]] = []
-    turn = conversation.ask("Hi", lambda event, text: seen.append((event, text)))
+    turn = conversation.ask("Hi", lambda event, said: seen.append((event, said.answer)))
     assert (turn.prompt, turn.answer, turn.interrupted) == ("Hi", "Hello there, you.", False)
     assert conversation.turns == [turn]
     assert "".join(text for _, text in seen) == turn.answer
@@ -96,7 +97,7 @@ def test_interrupt_in_mid_answer_keeps_what_came(make: Make, kind: str, number: 
     backend = backend_of(conversation)
     backend.on_call = after(number, ctrl_c, kind)
     seen: list[tuple[Event, str]] = []
-    turn = conversation.ask("Hi", lambda event, text: seen.append((event, text)))
+    turn = conversation.ask("Hi", lambda event, said: seen.append((event, said.answer)))
     assert turn.interrupted
     assert turn.answer == "abcdefghi" == "".join(text for _, text in seen)
     assert seen[-1] == (Finished("interrupted", turn.stats.decode_ms), "")
@@ -113,10 +114,10 @@ def test_a_signal_while_an_event_is_shown_waits_for_the_block(make: Make) -> Non
     conversation = make("abcdefghijklmnopqrstuvwxyz", "next")
     shown: list[str] = []
 
-    def watch(event: Event, text: str) -> None:
+    def watch(event: Event, said: Said) -> None:
         if isinstance(event, BlockVerified) and not any(len(each) > 1 for each in shown):
             signal.raise_signal(signal.SIGINT)
-        shown.append(text)
+        shown.append(said.answer)
 
     turn = conversation.ask("Hi", watch)
     assert turn.interrupted
@@ -160,7 +161,7 @@ def test_a_cut_character_is_not_kept(make: Make) -> None:
 def test_stop_strings_end_a_turn(make: Make) -> None:
     conversation = make("One. STOP two.", "next", stop=("STOP",))
     shown: list[str] = []
-    turn = conversation.ask("Hi", lambda _event, text: shown.append(text))
+    turn = conversation.ask("Hi", lambda _event, said: shown.append(said.answer))
     assert turn.answer == "One. " == "".join(shown)
     assert turn.stats.reason == "stop"
     later = conversation.ask("x")
@@ -202,7 +203,7 @@ def test_an_error_in_mid_answer_changes_nothing(make: Make) -> None:
 def test_a_watcher_that_fails(make: Make) -> None:
     conversation = make("first")
 
-    def watch(_event: Event, _text: str) -> None:
+    def watch(_event: Event, _said: Said) -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
@@ -244,3 +245,26 @@ def test_raw_texts_are_joined(make: Make) -> None:
     turn = conversation.ask(" c")
     assert bytes(backend_of(conversation).prompts[1]) == b"a b c"
     assert turn.stats.reused_tokens == len("a b")
+
+
+def test_thinking_goes_to_the_template_which_drops_it_by_its_end(make: Make) -> None:
+    conversation = make("<think>\nIt is two.\n</think>\n\nTwo.", "again")
+    turn = conversation.ask("one and one?")
+    assert (turn.thinking, turn.answer) == ("It is two.", "Two.")
+    assert turn.messages[1]["content"] == turn.text == "<think>\nIt is two.\n</think>\n\nTwo."
+    assert (turn.stats.thinking_tokens, turn.stats.answer.tokens + turn.stats.thinking.tokens) == (
+        len("It is two.\n") + 3, len(turn.stats.ids) - 1
+    )  # fmt: skip
+
+
+def test_an_interrupted_thought_is_closed_for_the_template(make: Make) -> None:
+    conversation = make("<think>\nIt is two, or three.</think>Two.", "again")
+
+    def watch(event: Event, _said: Said) -> None:
+        if isinstance(event, BlockVerified):
+            signal.raise_signal(signal.SIGINT)
+
+    turn = conversation.ask("one and one?", watch)
+    assert (turn.interrupted, turn.lost, turn.answer) == (True, False, "")
+    assert turn.messages[1]["content"] == f"{turn.text}\n</think>\n\n"
+    assert conversation.ask("go on").answer == "again"

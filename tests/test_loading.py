@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from backends.config import TargetConfig
+from backends.weights import stored_dtype
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
-from dflash_cli.loading import CONTEXT_CAP, load, pick_context, pick_device, pick_dtype, sampling_params
+from dflash_cli.loading import CONTEXT_CAP, checkpoint_sampling, load, pick_context, pick_device, pick_dtype
+from dflash_cli.model import Model
 from dflash_cli.sampling import SamplingParams
 from tests.tiny import target_dict, write_pair
 
@@ -35,12 +39,19 @@ QWEN3 = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos
 def test_sampling_defaults_come_from_the_checkpoint(
     config: Config, defaults: dict[str, Any], expected: SamplingParams
 ) -> None:
-    assert sampling_params(config, defaults) == expected
+    whatever: Any = None
+    model = Model(whatever, config, whatever, whatever, None, checkpoint_sampling(defaults), 64)
+    assert model.params == expected
+    assert model.with_config(temperature=0.3).with_config(temperature=None).params == replace(
+        expected, temperature=replace(model, config=Config()).params.temperature
+    )
 
 
 def test_a_checkpoints_sampling_must_be_numbers() -> None:
     with pytest.raises(DFlashError, match=r"generation_config.json has temperature '0.6'; expected a number"):
-        sampling_params(Config(), QWEN3 | {"temperature": "0.6"})
+        checkpoint_sampling(QWEN3 | {"temperature": "0.6"})
+    with pytest.raises(DFlashError, match=r"generation_config.json: top_p is 0; expected above 0 and at most 1"):
+        checkpoint_sampling(QWEN3 | {"top_p": 0})
 
 
 def test_devices() -> None:
@@ -101,3 +112,48 @@ def test_a_target_is_told_apart_from_a_drafter(tmp_path: Path) -> None:
         load(Config(model=str(drafter)))
     with pytest.raises(ValueError, match="not a DFlash drafter"):
         load(Config(model=str(target), draft=str(target)))
+
+
+def test_weights_that_are_there_are_taken(tmp_path: Path) -> None:
+    target, drafter = write_pair(tmp_path)
+    config = Config(model=str(target), draft=str(drafter), device="cpu", dtype="float32")
+    model, told = load(config), list[str]()
+    again = load(replace(config, context=64), reuse=model, tell=told.append)
+    assert (again.target, again.drafter, again.max_len) == (model.target, model.drafter, 64)
+    assert told == []
+    plain = load(replace(config, draft="none"), reuse=model)
+    assert plain.target is model.target
+    assert plain.drafter is None
+    other = load(replace(config, dtype="bfloat16"), reuse=model, tell=told.append)
+    assert other.target is not model.target
+    assert len(told) == 1
+
+
+def test_only_what_is_loaded_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, drafter = write_pair(tmp_path)
+    config = Config(model=str(target), draft=str(drafter), device="cpu", dtype="float32")
+    model = load(config)
+    weights = sum(p.numel() * 4 for module in (model.target, model.drafter) for p in module.parameters())  # type: ignore[union-attr]
+    plan: list[Any] = []
+    monkeypatch.setattr("dflash_cli.loading.check_fits", lambda each, *_, **__: plan.append(each))
+    load(config)
+    load(config, reuse=model)
+    assert plan[0].total - plan[1].total == weights
+    assert plan[0].loading == 0
+    load(replace(config, dtype="bfloat16"))  # the files hold float32
+    assert plan[2].loading == plan[2].weights
+
+
+def test_the_stored_precision(tmp_path: Path) -> None:
+    target, drafter = write_pair(tmp_path)
+    assert stored_dtype(target) == stored_dtype(drafter) == torch.float32
+    tensors = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(target / "model.safetensors").items()}
+    save_file(tensors, target / "model.safetensors")
+    assert stored_dtype(target) == torch.bfloat16
+    save_file({"x": torch.zeros(1)}, target / "model.safetensors")
+    assert stored_dtype(target) is None
+
+
+def test_bf16_that_is_only_emulated_is_not_picked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert pick_dtype("auto", torch.device("cuda")) == torch.float16

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,13 @@ import pytest
 from backends.config import DrafterConfig, TargetConfig
 from dflash_cli import memory
 from dflash_cli.errors import DFlashError
-from dflash_cli.memory import check_fits, drafter_parameters, free_memory, plan_memory, target_parameters
+from dflash_cli.memory import (
+    NotEnoughMemory,
+    check_fits,
+    drafter_parameters,
+    plan_memory,
+    target_parameters,
+)
 from tests.tiny import drafter_dict, make_drafter, make_engine, make_target, target_dict
 
 GB = 10**9
@@ -114,49 +119,61 @@ def test_advice_is_only_what_helps() -> None:
     assert "--context" not in advice(tiny_context, with_drafter.weights)
 
 
-def test_free_memory_of_this_machine() -> None:
-    free = free_memory("cpu")
-    assert free is not None
-    assert 0 < free < 1 << 50
+def advised(plan: memory.MemoryPlan, free: int) -> list[str]:
+    with pytest.raises(NotEnoughMemory) as caught:
+        check_fits(plan, free)
+    assert (caught.value.needed, caught.value.free) == (plan.needed, free)
+    return str(caught.value).partition(" free. Use ")[2].split(", or ")
 
 
-def test_a_container_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "cgroup_free", lambda *_: 12345)
-    assert free_memory("cpu") == 12345
+def batch_plan(batch: int, context: int = 8192) -> memory.MemoryPlan:
+    return plan_memory(TargetConfig.from_dict(target_dict(**LARGE)), None, dtype_bytes=2, context=context, batch=batch)
 
 
-def group(folder: Path, limit: str, usage: str, stat: str, *, v1: bool = False) -> None:
-    """A control group's files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(limit + "\n")
-    (folder / ("memory.usage_in_bytes" if v1 else "memory.current")).write_text(usage + "\n")
-    (folder / "memory.stat").write_text(stat)
+def test_a_smaller_batch_is_advised_where_that_is_the_cause() -> None:
+    free = batch_plan(5).total
+    assert batch_plan(16).largest_batch(free) == 5
+    assert batch_plan(16).largest_batch(free - 1) == 4
+    assert advised(batch_plan(16), free)[0] == "--batch 5"
+    context = batch_plan(16).largest_context(free)
+    assert advised(batch_plan(16), free)[1] == f"--context {context}"
+    check_fits(batch_plan(16, context), free)
+    assert not any("--batch" in each for each in advised(batch_plan(1), free - 5 * GB))
 
 
-def test_cgroup_v2_takes_the_tightest_of_all_parents(tmp_path: Path) -> None:
-    membership, mount = tmp_path / "cgroup", tmp_path / "fs"
-    membership.write_text("0::/user/app\n")
-    group(mount / "user" / "app", "max", "500", "inactive_file 5\n")
-    assert memory.cgroup_free(membership, mount) is None
-    group(mount / "user", "1000", "600", "anon 500\ninactive_file 50\n")
-    assert memory.cgroup_free(membership, mount) == 450
-    group(mount, "700", "600", "")
-    assert memory.cgroup_free(membership, mount) == 100
+def test_both_are_advised_where_one_is_not_enough() -> None:
+    free = batch_plan(1, 1024).total
+    plan = batch_plan(64)
+    assert plan.largest_batch(free) < 1
+    assert advised(plan, free)[0] == "--batch 1 with --context 1024"
+    assert plan.single_row().total == batch_plan(1).total
+    assert plan.single_row().per_position == batch_plan(1).per_position
+    assert advised(plan, batch_plan(1, 100).total) == ["a smaller model (`dflash models` lists some)"]
 
 
-def test_cgroup_v1_and_a_container_that_is_its_own_root(tmp_path: Path) -> None:
-    membership, mount = tmp_path / "cgroup", tmp_path / "fs"
-    membership.write_text("9:cpu:/x\n4:memory:/docker/abc\n0::/\n")
-    group(mount / "memory", "1000", "900", "total_inactive_file 30\n", v1=True)
-    assert memory.cgroup_free(membership, mount) == 130
-    group(mount / "memory", str((1 << 63) - 4096), "900", "", v1=True)
-    assert memory.cgroup_free(membership, mount) is None
-    assert memory.cgroup_free(tmp_path / "absent", mount) is None
+def test_converting_to_packed_weights_takes_them_twice() -> None:
+    target, drafter = TargetConfig.from_dict(target_dict(**LARGE)), make_drafter().config
+
+    def plan(converted: tuple[bool, bool], **changes: Any) -> memory.MemoryPlan:
+        return plan_memory(target, drafter, **{"dtype_bytes": 2, "context": 64, "converted": converted} | changes)
+
+    base = plan((False, False))
+    assert base.loading == 0
+    assert base.needed == base.total
+    both = plan((True, True))
+    assert both.total == base.total
+    assert both.needed == 2 * base.weights + base.drafter
+    assert plan((False, True)).loading == base.drafter
+    assert plan((True, True), device="cuda").loading == 0
+    assert plan((True, True), dtype_bytes=4).loading == 0
+    assert plan((True, True), loaded=(True, True)).needed == base.total - base.weights - base.drafter
+    with pytest.raises(NotEnoughMemory, match=r"as much again as 16\.4 GB of them while they are converted"):
+        check_fits(both, base.total)
 
 
-def test_a_gpu_that_is_not_there_is_unknown() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    assert free_memory("cuda") is None
+def test_what_is_advised_does_not_need_more_to_load() -> None:
+    """Weights that are stored in fp32 are converted for bf16, which takes as much as fp32 itself."""
+    target = TargetConfig.from_dict(target_dict(**LARGE))
+    for converted, helps in ((True, True), (False, False)):
+        plan = plan_memory(target, None, dtype_bytes=4, context=64, converted=(converted, False))
+        assert ("--dtype bfloat16" in advised(plan, plan.weights - 1)) is helps

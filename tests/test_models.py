@@ -71,3 +71,14 @@ def test_what_does_not_exist_is_a_usage_error(model: str, draft: str | None) -> 
 def test_names_are_known_without_heavy_imports() -> None:
     code = "import sys, dflash_cli.models; print({'torch', 'numpy', 'rich', 'huggingface_hub'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+
+
+@pytest.mark.parametrize("text", ["SmolLM2-135M", "smollm2-135m", "SMOLLM2-135M"])
+def test_upper_case_does_not_matter_in_an_alias(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_pair(text, None) is PAIRS["smollm2-135m"]
+    assert find_pair("qwen3-8b", text).drafter == "embedded:smollm2-135m-drafter"
+    assert find_pair(text, "None").drafter is None
+    (tmp_path / "SmolLM2-135M").mkdir()
+    is_folder = (tmp_path / text).exists() and text != "smollm2-135m"
+    assert (find_pair(text, None).target == text) is is_folder

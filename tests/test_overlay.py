@@ -10,7 +10,8 @@ from dflash_cli.answering import answer
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, FinishReason, Prefilled
 from dflash_cli.overlay import Block, OverlayState, Piece, TokenTexts
 from dflash_cli.text import TextCodec
-from tests.byte_tokenizer import IM_END, make_byte_tokenizer_folder
+from dflash_cli.thinking import ThinkingStream
+from tests.byte_tokenizer import END_THINK, IM_END, THINK, make_byte_tokenizer_folder
 from tests.scripted_model import scripted_model
 from tests.test_stream import byte_ids
 
@@ -84,7 +85,7 @@ def test_a_draft_that_completes_a_character(codec: TextCodec) -> None:
 
 def test_plain_decoding_has_no_blocks(codec: TextCodec) -> None:
     state = folded([Prefilled(5, 0, (97,), 1.0), *block_events(5, [], 0, 98)], TokenTexts(codec))
-    assert state.pieces[-1] == Piece("b", "plain")
+    assert state.pieces[-1] == Piece("b", "plain", "b")
     assert (state.blocks, state.turn.tau) == ((), None)
     assert state.turn.tokens_per_s is not None
 
@@ -126,3 +127,18 @@ def test_it_is_the_answer_that_is_returned(tmp_path_factory: pytest.TempPathFact
         model, model.decoder(), [IM_END, 97], lambda event, _: states.append(states[-1].add(event, texts.of(event)))
     )
     assert states[-1].text == answered.text
+
+
+def test_passes_belong_to_the_thinking_by_their_first_id(codec: TextCodec) -> None:
+    texts, state = TokenTexts(codec), OverlayState()
+    events = [Prefilled(5, 0, (THINK,), 1.0), *block_events(5, [97, END_THINK], 2, 98), *block_events(8, [99], 0, 100)]
+    thinking = ThinkingStream(codec, [])
+    for at, event in enumerate(events):
+        flags = () if isinstance(event, BlockDrafted | Finished) else thinking.push(event.new_ids)
+        state = state.add(event, texts.of(event), at / 10, flags)
+    assert [piece.thinking for piece in state.pieces] == [True, True, True, False, False]
+    assert [piece.shown for piece in state.pieces] == ["", "a", "", "b", "d"]
+    assert state.text == "<think>a</think>bd"
+    assert (state.num_thinking, state.answer_at) == (3, 3)
+    assert (state.thinking.tau, state.turn.minus(state.thinking).tau) == (3, 1)
+    assert state.thinking.ms == pytest.approx(200)

@@ -4,106 +4,33 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from dflash_cli.events import BlockDrafted, BlockVerified, Finished, Prefilled
-from dflash_cli.overlay import Mode, OverlayState, TokenTexts
-from dflash_cli.overlay_live import LiveAnswer, Overlay, Painter, no_echo
-from dflash_cli.overlay_render import Look
+from dflash_cli.events import BlockVerified, Finished
+from dflash_cli.live_answer import LiveAnswer
+from dflash_cli.overlay import MODES, Mode, OverlayState, TokenTexts
+from dflash_cli.overlay_live import Overlay
+from dflash_cli.overlay_painter import Painter
+from dflash_cli.pace import Pace
 from dflash_cli.text import TextCodec
-from dflash_cli.themes import THEMES
 from tests.byte_tokenizer import make_byte_tokenizer_folder
-from tests.overlay_player import ANSWER, DONE, events
+from tests.overlay_player import ANSWER, DONE, events, long_answer
 from tests.small_terminal import SmallTerminal
-from tests.tmux import HAS_TMUX, Tmux
-
-LOOK = Look(THEMES["okabe-ito"], marks=True)
-STRIP = ("τ", "▮", "▯", "survival")
+from tests.test_overlay_painter import LOOK, STRIP, states, text_of
+from tests.test_terminal import HOSTILE
+from tests.tmux import HAS_TMUX, ROOT, Tmux
 
 
 @pytest.fixture(scope="module")
 def codec(tmp_path_factory: pytest.TempPathFactory) -> TextCodec:
     return TextCodec.from_folder(make_byte_tokenizer_folder(tmp_path_factory.mktemp("bytes")))
-
-
-def states(words: Sequence[str]) -> Iterator[OverlayState]:
-    """States of an answer made of `words`, three a block, the second draft always wrong."""
-    state = OverlayState().add(Prefilled(5, 0, (1,), 1.0), [""])
-    for i in range(0, len(words), 3):
-        block = words[i : i + 3]
-        state = state.add(BlockDrafted(i, (1, 2, 3, 4)), [*block, *"\nxyz"][:4])
-        yield state
-        state = state.add(BlockVerified(i, len(block) - 1, (1,) * len(block), 4, 1.0, 1.0), block, i + 1.0)
-        yield state
-    yield state.add(Finished("stop", 9.0), [""])
-
-
-def shown(words: Sequence[str], sizes: Sequence[tuple[int, int]], mode: Mode = "full") -> SmallTerminal:
-    terminal, painter = SmallTerminal(*sizes[0]), Painter(LOOK, mode)
-    for i, state in enumerate(states(words)):
-        terminal.resize(*sizes[i % len(sizes)])
-        terminal.write(painter.frame(state, terminal.width, terminal.height))
-    return terminal
-
-
-def text_of(lines: Sequence[str]) -> str:
-    """The answer on a screen: without the strip, and without where lines were cut."""
-    return "".join(line for line in lines if not line.startswith(STRIP))
-
-
-def test_frames_by_hand() -> None:
-    terminal, painter = SmallTerminal(40, 24), Painter(LOOK, "full")
-    screens = []
-    for state in states(["one ", "two\n", "three"]):
-        terminal.write(painter.frame(state, 40, 24))
-        screens.append((terminal.lines, terminal.row))
-    assert screens[0] == (["[one two↵three↵]"], 0)
-    assert screens[1][0][:2] == ["[one two", "]~three↵~+three"]
-    assert screens[1][0][2].startswith("▮▮▯▯")
-    assert screens[1][1] == 0, "the cursor waits where the live part begins"
-    final, row = screens[2]
-    assert final[:2] == ["one two", "three"]
-    assert row == len(final) - 1
-    assert final[-1] == ""
-
-
-words = st.lists(st.text(st.sampled_from("ab \n漢é😀"), max_size=30), max_size=24)
-sizes = st.lists(st.tuples(st.integers(10, 40), st.integers(2, 30)), min_size=1, max_size=4)
-
-
-@given(words, sizes, st.sampled_from(["tokens", "full"]))
-@example(["x" * 40] * 9, [(10, 3)], "full")
-def test_nothing_is_lost_or_doubled(words: list[str], sizes: list[tuple[int, int]], mode: Mode) -> None:
-    terminal = shown(words, sizes, mode)
-    assert text_of(terminal.lines) == "".join(words).replace("\n", "")
-    assert terminal.wraps
-    assert terminal.lines[-1] == ""
-
-
-@given(words)
-def test_lines_that_fit_are_as_they_were(words: list[str]) -> None:
-    text = "".join(words).replace("漢", "").replace("😀", "")
-    lines = shown([text[:200], text[200:]], [(240, 200)]).lines
-    expected = text.removesuffix("\n").split("\n") if text else []
-    assert [line for line in lines[:-1] if not line.startswith(STRIP)] == expected
-
-
-def test_a_long_answer_is_drawn_in_a_few_rows() -> None:
-    painter = Painter(LOOK, "full")
-    longest = 0
-    for state in states(["word "] * 900):
-        frame = painter.frame(state, 80, 24)
-        longest = max(longest, len(frame))
-    assert longest < 24 * 80
 
 
 def test_colours_reach_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +96,55 @@ def test_an_answer_that_never_began(codec: TextCodec) -> None:
     assert on_screen(stream).lines == [""]
 
 
+def test_pauses_are_no_part_of_the_figures(codec: TextCodec) -> None:
+    pace, stream = Pace(4), Terminal()
+    begun = time.perf_counter()
+    with LiveAnswer(stream, Painter(LOOK, "full"), TokenTexts(codec), OverlayState(), pace=pace) as answer:
+        for event in events(b"abcd"):
+            answer.add(event)
+            pace.wait(event, lambda: False)
+        answer.add(Finished("stop", (time.perf_counter() - begun) * 1e3))
+    assert pace.paused_s >= 0.25
+    assert answer.state.turn.ms < (time.perf_counter() - begun - 0.24) * 1e3
+
+
+def test_the_mode_is_asked_before_each_frame(codec: TextCodec) -> None:
+    stream, modes = Terminal(), iter([*MODES])
+    painter = Painter(LOOK, "off")
+    with LiveAnswer(stream, painter, TokenTexts(codec), OverlayState(), mode=lambda: next(modes, "off")) as answer:
+        for event in [*events(b"some words"), Finished("stop", 9.0)]:
+            answer.add(event)
+            time.sleep(0.02)
+    assert painter.mode == "off"
+    assert next(modes, None) is None
+    assert text_of(on_screen(stream).lines) == "some words"
+
+
+def test_the_terminal_is_given_back_and_taken_again(codec: TextCodec) -> None:
+    stream = Terminal()
+    with live(codec, stream) as answer:
+        for event in events(b"half"):
+            answer.add(event)
+        while "survival" not in stream.getvalue():
+            time.sleep(0.01)
+        answer.release()
+        away = on_screen(stream)
+        stream.write("$ fg\n")
+        answer.add(BlockVerified(5, 0, (33,), 0, 1.0, 1.0))
+        time.sleep(0.1)
+        assert stream.getvalue().endswith("$ fg\n"), "nothing is drawn on a terminal that is somebody else's"
+        answer.take()
+        answer.add(Finished("stop", 9.0))
+    assert away.lines == [""]
+    assert away.cursor
+    assert on_screen(stream).lines[:2] == ["$ fg", "half!"]
+
+
+def test_the_modes_in_turn() -> None:
+    overlay = Overlay(Terminal(), "off", "tol", has_color=True)
+    assert [overlay.cycle() for _ in MODES] == ["tokens", "full", "off"]
+
+
 def test_the_loop_does_not_wait_for_the_terminal(codec: TextCodec) -> None:
     unblock = threading.Event()
 
@@ -204,12 +180,11 @@ def test_a_terminal_that_went_away_ends_the_answer(codec: TextCodec) -> None:
     ("mode", "has_color", "term", "expected"),
     [
         (None, True, "xterm", ("full", True)),
-        (None, False, "xterm", ("off", False)),
+        (None, False, "xterm", ("off", True)),
         ("full", False, "xterm", ("full", True)),
-        ("tokens", False, "xterm", ("tokens", False)),
         ("tokens", True, "xterm", ("tokens", True)),
         ("full", True, "dumb", ("full", False)),
-        ("off", True, "xterm", ("off", False)),
+        ("off", True, "xterm", ("off", True)),
     ],
 )
 def test_modes(
@@ -221,34 +196,115 @@ def test_modes(
     assert not Overlay(io.StringIO(), mode, "tol", has_color=has_color).is_on
 
 
-def test_keys_are_not_echoed_while_drawing() -> None:
-    termios = pytest.importorskip("termios")
-    main, side = os.openpty()
-    with os.fdopen(side, "r+b", buffering=0) as raw, io.TextIOWrapper(raw) as stream:
-        before = termios.tcgetattr(side)
-        with no_echo(stream):
-            now = termios.tcgetattr(side)
-            assert not now[3] & termios.ECHO
-            assert now[3] & termios.ISIG
-        assert termios.tcgetattr(side) == before
-    os.close(main)
+def player(folder: Path, height: int, *options: str) -> Tmux:
+    command = ["env", "LC_ALL=C.UTF-8", "PYTHONUTF8=1", sys.executable, "-m", "tests.overlay_player", *options]
+    tmux = Tmux(folder, 120, height, command)
+    tmux("set", "-g", "window-size", "manual")
+    return tmux
+
+
+def told(lines: list[str]) -> list[str]:
+    """The answer on the screen of a player, without the strip."""
+    end = next(i for i, line in enumerate(lines) if line.startswith(DONE))
+    return [line for line in lines[:end] if not line.startswith(STRIP)]
 
 
 @HAS_TMUX
 @pytest.mark.parametrize("height", [24, 10])
 def test_resizes_in_mid_answer(tmp_path: Path, height: int) -> None:
-    command = ["env", "LC_ALL=C.UTF-8", "PYTHONUTF8=1", sys.executable, "-m", "tests.overlay_player"]
-    tmux = Tmux(tmp_path, 120, height, command)
+    tmux = player(tmp_path, height)
     try:
-        tmux("set", "-g", "window-size", "manual")
         tmux.wait("line 5")
         tmux("resize-window", "-x", "40")
         tmux.wait("line 13")
         tmux("resize-window", "-x", "120")
+        lines = told(tmux.wait(DONE))
+    finally:
+        tmux("kill-server")
+    assert "".join(lines).replace(" ", "") == ANSWER.replace("\n", "").replace(" ", "")
+    assert lines[0] == ANSWER.split("\n")[0]
+
+
+@HAS_TMUX
+def test_f2_in_mid_answer(tmp_path: Path) -> None:
+    tmux = player(tmp_path, 24, "--mode", "off", "--seconds", "0.003")
+    try:
+        before = tmux.wait("line 3")
+        tmux("send-keys", "F2", "next")  # tokens
+        tmux.wait("line 10")
+        tmux("send-keys", "F2")  # full
+        full = tmux.wait("survival")
+        tmux.wait("line 20")
+        tmux("send-keys", "F2", " please")  # off
         lines = tmux.wait(DONE)
     finally:
         tmux("kill-server")
-    end = lines.index(DONE)
-    told = [line for line in lines[:end] if not line.startswith(STRIP)]
-    assert "".join(told).replace(" ", "") == ANSWER.replace("\n", "").replace(" ", "")
-    assert told[0] == ANSWER.split("\n")[0]
+    assert "survival" not in "".join(before)
+    assert any(line.startswith("▮") for line in full)
+    assert not any(line.startswith(STRIP) for line in lines)
+    assert told(lines) == [line.rstrip() for line in ANSWER.split("\n")]
+    assert f"{DONE} off 'next please'" in lines
+
+
+@HAS_TMUX
+def test_a_long_answer_is_in_the_scroll_back_once(tmp_path: Path) -> None:
+    tmux = player(tmp_path, 24, "--tokens", "10000", "--seconds", "0.0003")
+    try:
+        lines = told(tmux.wait(DONE, 60))
+    finally:
+        tmux("kill-server")
+    assert lines == [line.rstrip() for line in long_answer(10_000).split("\n")]
+
+
+@HAS_TMUX
+def test_a_stop_by_ctrl_z(tmp_path: Path) -> None:
+    tmux = Tmux(tmp_path, 100, 40, ["env", "LC_ALL=C.UTF-8", "PYTHONUTF8=1", "PS1=$ ", "bash", "--norc", "-i"])
+    try:
+        tmux("send-keys", f"{sys.executable} -m tests.overlay_player --seconds 0.003", "Enter")
+        tmux.wait("line 5")
+        tmux("send-keys", "C-z")
+        away = tmux.wait("Stopped")
+        tmux("send-keys", "stty -a | grep -o ' echo '; fg", "Enter")
+        tmux.wait("survival")
+        tmux("send-keys", "unseen")
+        lines = tmux.wait(DONE)
+    finally:
+        tmux("kill-server")
+    begun, stopped = (next(i for i, line in enumerate(away) if sign in line) for sign in ("# 漢字", "Stopped"))
+    assert not any(line.startswith(STRIP) for line in away[begun:stopped]), "the live rows have left"
+    earlier = [line for line in away[begun:stopped] if line.strip("^Z")]
+    again = max(i for i, line in enumerate(lines) if "overlay_player" in line)
+    assert lines[again - 1] == " echo"
+    assert "".join([*earlier, *told(lines)[again + 1 :]]).replace(" ", "") == ANSWER.replace("\n", "").replace(" ", "")
+    assert f"{DONE} full 'unseen'" in lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
+def test_a_killed_program_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
+    pexpect = pytest.importorskip("pexpect")
+    termios = pytest.importorskip("termios")
+    child = pexpect.spawn(sys.executable, ["-m", "tests.overlay_player", "--seconds", "0.01"], cwd=ROOT, timeout=20)
+    before = termios.tcgetattr(child.child_fd)
+    child.expect_exact("survival")
+    assert termios.tcgetattr(child.child_fd) != before
+    child.kill(number)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.signalstatus == number
+    written = child.before.decode(errors="replace")
+    assert written.endswith("\x1b[?2026l\x1b[?7h\x1b[?25h")
+
+
+def test_hostile_text_never_acts() -> None:
+    pexpect = pytest.importorskip("pexpect")
+    texts = "".join(text for text, _ in HOSTILE.values()).encode("utf-8", "surrogatepass")
+    options = ["--hex", (b"begin " + texts + b" end").hex(), "--wrong", texts.hex()]
+    child = pexpect.spawn(
+        sys.executable, ["-m", "tests.overlay_player", *options], cwd=ROOT, timeout=20, dimensions=(24, 60),
+        env=os.environ | {"PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"},
+    )  # fmt: skip
+    child.expect_exact(DONE)
+    terminal = SmallTerminal(60, 24)
+    terminal.write(child.before.decode())  # it knows what the overlay writes, and fails at anything else
+    child.close(force=True)
+    assert any("␛" in line for line in terminal.lines)

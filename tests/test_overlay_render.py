@@ -10,7 +10,8 @@ from rich.text import Text
 
 from dflash_cli.events import BlockDrafted, BlockVerified, Finished, Prefilled
 from dflash_cli.overlay import OverlayState, Totals
-from dflash_cli.overlay_render import ASCII, Look, fresh, num_settled, settled, strip, wrap
+from dflash_cli.overlay_render import ASCII, Look, fresh, num_settled, settled, wrap
+from dflash_cli.overlay_strip import strip
 from dflash_cli.themes import THEMES
 from tests.test_terminal import HOSTILE
 
@@ -122,3 +123,22 @@ def test_what_belongs_together_is_not_cut() -> None:
     assert [row.plain for row in wrap(Text("ab👩\u200d👩\u200d👧c"), 4)] == ["ab👩\u200d👩\u200d👧", "c"]
     assert [row.plain for row in wrap(Text("abe\u0301c"), 3)] == ["abe\u0301", "c"]
     assert [row.plain for row in wrap(Text("a\tb"), 8)] == ["a       ", "b"]
+
+
+def test_thinking_and_answer_have_figures_apart() -> None:
+    thinking, answer = Totals(6, 2, 4, 8, 1000.0), Totals(8, 2, 6, 8, 1000.0)
+    state = replace(after_a_block(), turn=thinking, thinking=thinking)
+    assert "thinking" not in strip(state, 90, 3, COLORS)[1].plain
+    state = replace(state, turn=thinking.plus(answer))
+    assert strip(state, 90, 3, COLORS)[1].plain.startswith("τ 3.50 7.0 tok/s · thinking τ 3.00, answer τ 4.00")
+
+
+def thinking_drafts(*drafts: str, shown: bool) -> str:
+    state = OverlayState().add(Prefilled(5, 0, (1,), 1.0), ["<think>"], 0.0, [True])
+    state = state.add(BlockDrafted(5, (1,) * len(drafts)), drafts)
+    return fresh(state, replace(MARKS, thinking=shown)).plain
+
+
+def test_drafts_of_thinking_have_no_tags_and_hide_with_it() -> None:
+    assert thinking_drafts("so", "</think>", "Yes", shown=True) == "[soYes]"
+    assert thinking_drafts("so", "</think>", "Yes", shown=False) == ""

@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
+import dflash_cli.run
 from dflash_cli.cli import main
 from dflash_cli.events import Finished
+from dflash_cli.prompts import Prompt
+from dflash_cli.run import Runner
 from dflash_cli.speculative import Decoder
+from dflash_cli.trace import read_trace
+from tests.scripted_model import scripted_model
 from tests.tiny import write_pair
 
 KEYS = [
@@ -89,6 +94,85 @@ def test_compare_finds_the_texts_identical(run: Run, pair: list[str]) -> None:
         assert "identical text" in err
 
 
+def test_compare_warms_up_before_it_measures(run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    step, own = Decoder._step, dflash_cli.run.answer
+    monkeypatch.setattr(Decoder, "_step", lambda self, rows: log.append(f"pass of {self.width}") or step(self, rows))
+    monkeypatch.setattr(dflash_cli.run, "answer", lambda *args: log.append("answer") or own(*args))
+    code, out, _ = run(*pair, "-n", "9", "--json", "--compare", "-", stdin=b"hello")
+    assert code == 0
+    assert set(log[: log.index("answer")]) == {"pass of 6", "pass of 1"}
+    assert json.loads(out)["reused_tokens"] == 0
+
+
+@pytest.mark.parametrize("flags", [["--draft", "none"], ["--block", "1"]])
+def test_plain_decoding_is_called_so(run: Run, pair: list[str], flags: list[str]) -> None:
+    err = run(*pair, "-n", "9", "--compare", "-", *flags, stdin=b"hello")[2]
+    assert "DFlash" not in err
+    assert " · plain decoding · cut" in err
+    assert "both are plain decoding, nothing was drafted · identical text" in err
+    err = run(*pair, "-n", "9", "--jsonl", *flags, stdin=b'"a"')[2]
+    assert err.startswith("dflash: 1 answer · 9 tokens · ")
+    assert err.endswith(" tok/s over all rows · plain decoding · eager, float32, cpu\n")
+    assert "plain" not in run(*pair, "-n", "9", "--jsonl", stdin=b'"a"\n"b"')[2]
+
+
+def test_one_token_has_no_speed_to_compare(run: Run, pair: list[str]) -> None:
+    err = run(*pair, "--compare", "-n", "1", "-", stdin=b"hello")[2]
+    assert err.splitlines()[0].startswith("dflash: 1 token · cut at the length limit · eager")
+    assert err.splitlines()[1] == "dflash: too short to compare speeds · identical text"
+    assert "1 answer · 1 token · " in run(*pair, "-n", "1", "--jsonl", stdin=b'"hello"')[2]
+
+
+def test_the_trace_has_every_answer(run: Run, pair: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    one = json.loads(run(*pair, "-n", "9", "--json", "--trace", str(path), "-", stdin=b"hello")[1])
+    code, out, _ = run(*pair, "-n", "9", "--jsonl", "--trace", str(path), stdin=b'"a"\n"bb"\n"ccc"')
+    recordings = read_trace(path)
+    assert code == 0
+    assert [each.text for each in recordings[:1]] == [one["text"]]
+    assert {each.head.prompt: each.text for each in recordings[1:]} == dict(
+        zip(("a", "bb", "ccc"), (json.loads(line)["text"] for line in out.splitlines()), strict=True)
+    )
+    assert (recordings[0].head.pair, recordings[0].head.block_size) == (pair[1], 6)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_trace_that_cannot_be_written_costs_no_answer(run: Run, pair: list[str]) -> None:
+    for flags, stdin in ((["--json", "-"], b"hello"), (["--jsonl", "--batch", "1"], b'"hello"\n"b"')):
+        code, out, err = run(*pair, "-n", "9", "--trace", "/dev/full", *flags, stdin=stdin)
+        assert (code, json.loads(out.splitlines()[0])["new_tokens"]) == (1, 9)
+        assert err.splitlines()[-1] == "dflash: error: cannot write the trace /dev/full: No space left on device"
+
+
+def test_an_interrupted_answer_is_in_the_trace(
+    run: Run, pair: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, own = iter(range(100)), Decoder._step
+
+    def step(self: Decoder, running: Any) -> Any:
+        if next(steps) == 2:
+            raise KeyboardInterrupt
+        return own(self, running)
+
+    monkeypatch.setattr(Decoder, "_step", step)
+    assert run(*pair, "-n", "40", "--trace", str(tmp_path / "t"), "-", stdin=b"hello")[0] == 130
+    events = [each.event for each in read_trace(tmp_path / "t")[0].steps]
+    assert isinstance(events[-1], Finished)
+    assert events[-1].reason == "interrupted"
+
+
+def test_a_character_cut_in_half_is_left_out_everywhere(tmp_path: Path, capfd: Any) -> None:
+    model = scripted_model(tmp_path, ["a€".encode()] * 4, max_new_tokens=3, draft="none")
+    prompt = Prompt("stdin", ({"role": "user", "content": "x"},))
+    assert "".join(model.stream("x")) == "a"
+    Runner(model, [prompt]).each(as_json=False, comparing=False)
+    assert capfd.readouterr().out == "a\n"
+    Runner(model, [prompt]).each(as_json=True, comparing=False)
+    Runner(model, [prompt]).many(1)
+    assert [json.loads(line)["text"] for line in capfd.readouterr().out.splitlines()] == ["a", "a"]
+
+
 def test_every_block_size_gives_the_same_text(run: Run, pair: list[str]) -> None:
     texts = set()
     for flags in (["--block", "1"], ["--block", "3"], [], ["--draft", "none"]):
@@ -100,7 +184,7 @@ def test_every_block_size_gives_the_same_text(run: Run, pair: list[str]) -> None
 
 def test_jsonl_keeps_the_order_and_the_single_answers(run: Run, pair: list[str]) -> None:
     lines = [{"prompt": "a" * n, "id": n} for n in (9, 1, 30, 4, 17)]
-    lines.append({"messages": [{"role": "system", "content": "be"}, {"role": "user", "content": "x"}], "other": 1})
+    lines.append({"messages": [{"role": "system", "content": "be"}, {"role": "user", "content": "x"}]})
     data = "\n".join(json.dumps(line) for line in lines).encode()
     code, out, err = run(*pair, "--jsonl", "--batch", "3", "-n", "15", stdin=data + b"\n\n")
     answers = [json.loads(line) for line in out.splitlines()]
@@ -130,9 +214,28 @@ def test_stop_strings_and_stop_flags(run: Run, pair: list[str]) -> None:
         (["-"], b" \n", 1, "is empty"),
         (["-"], b"caf\xe9", 1, "stdin is not UTF-8 text: byte 0xe9 at position 3"),
         (["nowhere.txt"], b"", 1, "nowhere.txt cannot be read: No such file"),
+        (
+            ["Why is it so?"],
+            b"",
+            1,
+            "Why is it so? cannot be read: No such file or directory; to answer a text that is",
+        ),
+        (["Why? " * 99], b"", 1, "Why? ... cannot be read: File name too long; to answer a text that is not in a file"),
+        (["."], b"", 1, "the prompt file . cannot be read: Is a directory\n"),
         (["--jsonl"], b'{"prompt": "x"}\n{oops', 1, "stdin line 2 is not JSON"),
         (["--jsonl"], b"[1]", 1, "stdin line 1 is a JSON list"),
-        (["--jsonl"], b'{"text": "x"}', 1, "neither prompt"),
+        (["--jsonl"], b'{"id": 1}', 1, "neither prompt"),
+        (["--jsonl"], b'"x"\n{"promt": "x"}', 1, "stdin line 2 has an unknown key 'promt'; did you mean 'prompt'?"),
+        (["--jsonl"], b'{"text": 1}', 1, "unknown key 'text'; expected prompt, messages, system, id"),
+        (["--jsonl"], b'{"prompt": "x", "messages": []}', 1, "line 1 has both prompt and messages"),
+        (
+            ["--jsonl"],
+            b'{"messages": [{"role": "user", "content": "x", "contents": "y"}]}',
+            1,
+            "line 1: a message has an unknown key 'contents'; did you mean 'content'?",
+        ),
+        (["-", "--batch", "2"], b"x", 2, "--batch goes with --jsonl only"),
+        (["-", "--trace", "/no/where/t"], b"x", 1, "cannot write the trace /no/where/t: the folder /no/where does not"),
         (["--jsonl"], b'{"messages": [{"role": "user"}]}', 1, "must have role"),
         (["--jsonl"], b"", 1, "has no prompts"),
         (["--jsonl", "--compare"], b'"a"\n"b"', 2, "--compare goes with single prompts"),

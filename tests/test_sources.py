@@ -36,7 +36,8 @@ def test_a_folder_comes_before_a_hub_id(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("qwen3-8", "did you mean 'qwen3-8b'"),
+        ("qwen3-8", "did you mean 'qwen3-8b'\\? Known are"),
+        ("QWEN3-8", "did you mean 'qwen3-8b'"),
         ("smolm2-135m", "did you mean 'smollm2-135m'"),
         ("", "unknown model ''"),
         ("./nowhere", "does not exist"),

@@ -270,5 +270,24 @@ def test_logits_are_read_once_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     original = torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: reads.append(1) or original(self))
     monkeypatch.setattr(torch.Tensor, "item", lambda self: pytest.fail("a second host synchronisation"))
-    events = run(make_engine(TARGET, DRAFTER), max_new_tokens=LONG)
-    assert len(reads) == 1 + len(lengths(events))
+    decoder = Decoder(make_engine(TARGET, DRAFTER))
+    events = list(decoder.generate(Request(PROMPT, max_new_tokens=LONG)))
+    assert len(reads) == 1 + 2 * len(lengths(events))  # on a CPU the drafts are told before they are verified
+    reads.clear()
+    decoder.tells_early = False  # as on a GPU, where that would be a second synchronisation
+    late = list(decoder.generate(Request(PROMPT, max_new_tokens=LONG)))
+    assert len(reads) == 1 + len(lengths(late))
+    assert ids_of(late) == ids_of(events)
+    assert [type(event) for event in late] == [type(event) for event in events]
+
+
+def test_another_answer_between_draft_and_verify_is_noticed() -> None:
+    decoder = Decoder(make_engine(TARGET, DRAFTER))
+    first = decoder.generate(Request(PROMPT, max_new_tokens=LONG))
+    while not isinstance(next(first), BlockDrafted):
+        pass
+    assert ids_of(list(decoder.generate(Request([9, 8, 7], max_new_tokens=4)))) == plain_ids(
+        [9, 8, 7], max_new_tokens=4
+    )
+    with pytest.raises(DFlashError, match="begun another answer"):
+        next(first)

@@ -70,3 +70,34 @@ def test_tau_times_blocks_is_the_tokens_after_the_first(blocks: list[tuple[int, 
     assert stats.tau is not None
     assert stats.tau * len(blocks) == pytest.approx(len(stats.ids) - 1)
     assert stats.rate is None or 0 <= stats.rate <= 1
+
+
+def test_thinking_and_answer_apart_by_hand() -> None:
+    stats = AnswerStats()
+    stats.add(EVENTS[0], (True,))
+    stats.add(EVENTS[2], (True, True, False))  # a pass belongs where its first id does
+    stats.add(EVENTS[4], (False,))
+    stats.add(EVENTS[6], (False, False))
+    assert (stats.thinking_tokens, stats.thinking_passes) == (3, 1)
+    assert (stats.thinking.tau, stats.thinking.rate) == (3.0, 2 / 3)
+    assert (stats.answer.tau, stats.answer.rate) == (1.5, 2 / 5)
+    assert (stats.tau, stats.rate) == (2.0, 0.5)
+
+
+def test_pauses_are_not_decoding_time() -> None:
+    stats = AnswerStats()
+    for event in EVENTS:
+        stats.add(event, paused_ms=5.0)
+    assert (stats.paused_ms, stats.decode_ms) == (40.0, 60.0)
+
+
+def test_a_full_context_is_told_from_a_length_limit() -> None:
+    events: list[Event] = [Prefilled(8, 0, (1,), 1.0), BlockVerified(8, 0, (2,), 0, 0, 1.0), Finished("length", 2.0)]
+    for context, word in ((10, "the context is full"), (11, "cut at the length limit"), (None, "cut at the length")):
+        stats = AnswerStats(context=context)
+        for event in events:
+            stats.add(event)
+        assert stats.is_full == (context == 10)
+        assert word in stats.summary()
+        assert "2 tokens · " in stats.summary()
+        assert "plain decoding" in stats.summary()

@@ -1,0 +1,207 @@
+"""How many rows the next verify pass takes: the width that commits most tokens a second here and now.
+
+The drafter always drafts its trained block; the pass is trimmed to the anchor and the first drafts. Width 1 drafts
+nothing. Imports no torch, has no clock and no randomness: the same blocks give the same widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dflash_cli.costs import DRAFT, Costs
+
+PRIOR = 0.5  # acceptance of the first draft before any was seen; of a later one it is that of the one before it
+PRIOR_WEIGHT = 1.5  # of that, in drafts seen
+FADE, FADE_UNTESTED = 0.98, 0.99  # what older evidence still weighs after a block that tested a position, or did not
+ENTER, LEAVE = 1.05, 0.98  # speed over plain decoding at which speculation begins and ends
+CHANGE = 1.03  # speed over the present width's at which another one is taken
+RECHECK_AFTER = 200  # speculated blocks after which plain steps and the widest pass are timed again
+
+# The account counts plain steps: by how many the speculation was faster than plain decoding, the allowance included.
+ALLOWANCE = 0.02  # earned with every token, so the share that speculation may take longer
+OPENING, HIGHEST = 1.5, 6.0  # the first balance, and the highest: a good minute does not pay for a bad one
+
+PROBE_BLOCKS = 3
+PROBE_AFTER, PROBE_AFTER_MOST = 12, 64  # plain steps between probes, doubled as they fail
+PROBE_AFTER_NEVER = 4096  # the most where not even the best drafts would pay, by the costs known so far
+PROBE_HOPE, PROBE_BEST = 0.6, 0.95  # acceptance that a probe's width is chosen for, and that of the best drafts
+PROBE_WEIGHT, NEW_TEXT_WEIGHT = 2.0, 8.0  # the most that older evidence weighs in a probe, and in a new turn
+
+
+class AcceptanceByPosition:
+    """How often the draft at each position is kept, given that all before it were; old evidence fades.
+
+    A draft after the first rejected one, or past a trimmed width, was not tested and says nothing.
+    """
+
+    def __init__(self, num_drafts: int) -> None:
+        self.kept = [0.0] * num_drafts
+        self.tested = [0.0] * num_drafts
+
+    def observe(self, rows: Sequence[tuple[int, int]]) -> None:
+        """Take (accepted, num_drafted) of each row of a block."""
+        most = max((min(accepted + 1, num_drafted) for accepted, num_drafted in rows), default=0)
+        for position in range(len(self.tested)):
+            fade = FADE if position < most else FADE_UNTESTED
+            self.kept[position] *= fade
+            self.tested[position] *= fade
+        for accepted, num_drafted in rows:
+            for position in range(min(accepted + 1, num_drafted, len(self.tested))):
+                self.tested[position] += 1
+                self.kept[position] += position < accepted
+
+    def limit(self, weight: float) -> None:
+        """Let older evidence count for no more than `weight` drafts at any position."""
+        for position, tested in enumerate(self.tested):
+            share = min(1.0, weight / tested) if tested else 1.0
+            self.kept[position] *= share
+            self.tested[position] *= share
+
+    def rates(self) -> list[float]:
+        """Conditional acceptance of each position, the first draft's first."""
+        rates, before = [], PRIOR
+        for kept, tested in zip(self.kept, self.tested, strict=True):
+            before = (kept + PRIOR_WEIGHT * before) / (tested + PRIOR_WEIGHT)
+            rates.append(before)
+        return rates
+
+
+def expected_tokens(rates: Sequence[float]) -> list[float]:
+    """Tokens a pass commits, bonus included, for widths 1, 2 ... len(rates) + 1."""
+    tokens, reach, total = [1.0], 1.0, 1.0
+    for rate in rates:
+        reach *= rate
+        total += reach
+        tokens.append(total)
+    return tokens
+
+
+class Depth:
+    """Chooses the width of each block, from how drafts fared and what passes cost. Kept for a whole chat.
+
+    Hardly slower than plain decoding, whatever the drafts are worth, by an account: every token earns an allowance, a
+    block that took longer than plain steps for its tokens is paid for, and no width is taken that the balance could not
+    pay if all drafts were wrong. In plain decoding short probes, rarer as they fail, find out when drafts are good.
+    """
+
+    def __init__(self, block_size: int, costs: Costs, widths: Sequence[int] | None = None) -> None:
+        """`widths`: those the backend is ready for (default: all up to `block_size`); 1 always is."""
+        self.block_size, self.costs = block_size, costs
+        self.widths = sorted({1, *(range(2, block_size + 1) if widths is None else widths)})
+        self.acceptance = AcceptanceByPosition(block_size - 1)
+        self._balance = OPENING
+        self._speculating = self._has_earned = False
+        self._probe_left = self._since_recheck = 0
+        self._interval = self._waited = PROBE_AFTER
+        self._known_steps: dict[int, float] = {}
+        self._planned = self._opening()
+        self._width = 1
+        self._width = self._next()
+
+    def width(self) -> int:
+        """Rows of the next verify pass: the anchor and `width - 1` drafts; 1 = draft nothing."""
+        return self._width
+
+    def observe(self, width: int, accepted: int, num_drafted: int, draft_ms: float, verify_ms: float) -> None:
+        """Take what a block of `width` rows gave; the figures are those of its `BlockVerified`."""
+        self.observe_rows(width, [(accepted, num_drafted)], draft_ms, verify_ms)
+
+    def observe_rows(self, width: int, rows: Sequence[tuple[int, int]], draft_ms: float, verify_ms: float) -> None:
+        """The same for a batch: (accepted, num_drafted) of each row at work, and the times they share."""
+        if not rows:
+            return
+        self.costs.observe(width, verify_ms, draft_ms if width > 1 else None)
+        self._known_steps.clear()
+        self.acceptance.observe(rows)
+        self._book(width, 1 + sum(accepted for accepted, _ in rows) / len(rows))
+        self._width = self._next()
+
+    def new_turn(self) -> None:
+        """Other text comes: what was learnt of acceptance counts for less, and a probe may come at once."""
+        self.acceptance.limit(NEW_TEXT_WEIGHT)
+        self._interval = self._waited = PROBE_AFTER
+
+    def _opening(self) -> list[int]:
+        """The first widths where costs are unknown: the trained block and a plain step by turns.
+
+        The block first: at worst it wastes a draft and some rows, once, while it tells the most, how drafts fare at
+        every position and what the dearest pass costs. A plain step at once after it: without one nothing compares.
+        """
+        widest = self.widths[-1]
+        known = all(self.costs.is_measured(each) for each in (1, widest, DRAFT))
+        return [] if known or widest == 1 else [widest, 1, widest, 1, 1]
+
+    def _book(self, width: int, tokens: float) -> None:
+        """Put a block on the account, by the estimated costs: a pass that was held up once is not the width's fault."""
+        self._balance = min(self._balance + tokens * (1 + ALLOWANCE) - self._steps(width), HIGHEST)
+        self._has_earned |= self._balance == HIGHEST
+
+    def _steps(self, width: int) -> float:
+        """What a block of `width` costs, in plain steps."""
+        if width not in self._known_steps:
+            ms = self.costs.draft_ms + self.costs.verify_ms(width)
+            self._known_steps[width] = ms / self.costs.verify_ms(1) if width > 1 else 1.0
+        return self._known_steps[width]
+
+    def _gains(self, rates: Sequence[float]) -> dict[int, float]:
+        """Expected speed over plain decoding by width, for the widths that draft."""
+        tokens = expected_tokens(rates)
+        return {width: tokens[width - 1] / self._steps(width) for width in self.widths[1:]}
+
+    def _gains_if(self, rate: float) -> dict[int, float]:
+        return self._gains([rate] * (self.block_size - 1))
+
+    def _payable(self, gains: dict[int, float]) -> dict[int, float]:
+        """Of these, the widths that the account can pay even if no draft is accepted."""
+        return {width: gain for width, gain in gains.items() if self._steps(width) - 1 <= self._balance}
+
+    def _next(self) -> int:
+        if len(self.widths) == 1:
+            return 1
+        if self._planned:
+            return self._planned.pop(0)
+        if self._speculating:
+            return self._speculate()
+        return self._probe() if self._probe_left else self._wait()
+
+    def _speculate(self) -> int:
+        gains = self._payable(self._gains(self.acceptance.rates()))
+        best = max(gains, key=gains.__getitem__, default=1)
+        if gains.get(best, 0.0) < LEAVE:
+            self._speculating, self._waited = False, 0
+            self._interval = PROBE_AFTER if self._has_earned else self._interval
+            return 1
+        self._since_recheck += 1
+        if self._since_recheck > RECHECK_AFTER:
+            self._since_recheck = 0
+            self._planned = [1, 1, *([self.widths[-1]] * 2 if self.widths[-1] in gains else [])]
+            return 1
+        return best if gains[best] > CHANGE * gains.get(self._width, 0.0) else self._width
+
+    def _probe(self) -> int:
+        """One block of a probe is over: speculate from now on, go on probing, or give up."""
+        self._probe_left -= 1
+        gains = self._payable(self._gains(self.acceptance.rates()))
+        best = max(gains, key=gains.__getitem__, default=1)
+        if gains.get(best, 0.0) > ENTER:
+            self._speculating, self._has_earned, self._probe_left = True, False, 0
+            return best
+        if self._probe_left and self._width in gains:
+            return self._width
+        could_pay = max(self._gains_if(PROBE_BEST).values()) > ENTER
+        self._interval = min(2 * self._interval, PROBE_AFTER_MOST if could_pay else PROBE_AFTER_NEVER)
+        self._probe_left = self._waited = 0
+        return 1
+
+    def _wait(self) -> int:
+        """A plain step, or the first block of a probe where one is due and paid for even if nothing is accepted."""
+        self._waited += 1
+        if self._waited <= self._interval:
+            return 1
+        hoped = self._gains_if(PROBE_HOPE)
+        width = max(hoped, key=hoped.__getitem__)
+        if width not in self._payable(hoped):
+            return 1
+        self.acceptance.limit(PROBE_WEIGHT)
+        self._probe_left = PROBE_BLOCKS
+        return width

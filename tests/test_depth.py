@@ -1,0 +1,321 @@
+"""The choice of the width, in simulated answers: drafts of several kinds on machines of several kinds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dflash_cli.costs import Costs
+from dflash_cli.depth import ALLOWANCE, HIGHEST, OPENING, AcceptanceByPosition, Depth, expected_tokens
+
+TOKENS, WARM = 2000, 200
+SEEDS = (0, 1)
+
+Process = Callable[[int, int], float]
+"""(place in the answer, position in the block) -> the chance that this draft is right."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """True costs in milliseconds; each measured one is off by a normal error, and one in 30 is five times too long."""
+
+    verify_ms: Callable[[int], float]
+    draft_ms: float
+    growth: float = 0.0
+    """By how much all gets slower until the end of the answer."""
+
+    def calibrated(self, block_size: int) -> Costs:
+        off = (0.97, 1.02, 1.0, 0.98, 1.03)
+        widths = sorted({1, 2, 4, block_size // 2, block_size})
+        known = {width: self.verify_ms(width) * each for width, each in zip(widths, off, strict=False)}
+        return Costs(known, self.draft_ms)
+
+
+def laptop(width: int) -> float:
+    return 30 + 6 * (width - 1) / 7 if width <= 8 else 36 + 6 * (width - 8) / 8
+
+
+MACHINES = {
+    "laptop": Machine(laptop, 6.0),
+    "gpu": Machine(lambda width: 4.0, 1.5),
+    "steps": Machine(lambda width: 15 if width == 1 else 18 if width <= 8 else 22, 5.0),
+    "steep": Machine(lambda width: 30 + 8.0 * (width - 1), 6.0),
+    "linear": Machine(lambda width: 30.0 * width, 6.0),
+    "growing": Machine(laptop, 6.0, growth=0.8),
+}
+TEXTS: dict[str, Process] = {
+    "hopeless": lambda place, position: 0.0,
+    "prose": lambda place, position: 0.2,
+    "between": lambda place, position: 0.35,
+    "chat": lambda place, position: 0.5,
+    "maths": lambda place, position: 0.9,
+    "falling": lambda place, position: 0.85 * 0.85 ** (position - 1),
+    "switching": lambda place, position: 0.15 if place // 400 % 2 == 0 else 0.85,
+    "fast-switching": lambda place, position: 0.9 if place // 40 % 2 == 0 else 0.05,
+}
+
+
+class Fixed:
+    """A policy that always takes one width."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def width(self) -> int:
+        return self._width
+
+    def observe(self, width: int, accepted: int, num_drafted: int, draft_ms: float, verify_ms: float) -> None:
+        pass
+
+
+class Answer:
+    """A simulated answer: the same drafts are right in it whatever the policy, so two policies compare."""
+
+    def __init__(self, machine: Machine, chance: Process, seed: int) -> None:
+        self.machine, self.chance = machine, chance
+        texts, self.noise = random.Random(seed), random.Random(seed + 1000)
+        self.draws = [texts.random() for _ in range(TOKENS + 100)]
+        self.place, self.ms = 0, 0.0
+        self.warm = (0, 0.0)
+        self.widths: list[int] = []
+
+    def run(self, policy: Depth | Fixed, tokens: int = TOKENS) -> Answer:
+        end = self.place + tokens
+        while self.place < end:
+            self.block(policy)
+        return self
+
+    def block(self, policy: Depth | Fixed) -> None:
+        width = policy.width()
+        drafts = range(1, width)
+        right = (self.draws[self.place + each - 1] < self.chance(self.place + each - 1, each) for each in drafts)
+        accepted = 0
+        while next(right, False):
+            accepted += 1
+        slower = 1 + self.machine.growth * self.place / TOKENS
+        draft_ms = self.machine.draft_ms * slower if width > 1 else 0.0
+        verify_ms = self.machine.verify_ms(width) * slower
+        policy.observe(width, accepted, width - 1, self.measured(draft_ms), self.measured(verify_ms))
+        self.ms += draft_ms + verify_ms
+        self.place += accepted + 1
+        self.widths.append(width)
+        self.warm = (self.place, self.ms) if self.place <= WARM else self.warm
+
+    def measured(self, ms: float) -> float:
+        return ms * max(0.5, self.noise.gauss(1, 0.03)) * (5 if self.noise.random() < 1 / 30 else 1)
+
+    @property
+    def pace(self) -> float:
+        """Milliseconds a token."""
+        return self.ms / self.place
+
+    @property
+    def warm_pace(self) -> float:
+        """The same without the first `WARM` tokens."""
+        return (self.ms - self.warm[1]) / (self.place - self.warm[0])
+
+
+@cache
+def fixed(machine: str, text: str, width: int, seed: int) -> Answer:
+    return Answer(MACHINES[machine], TEXTS[text], seed).run(Fixed(width))
+
+
+@pytest.mark.parametrize(("block_size", "calibrated"), [(8, True), (16, False)])
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_never_much_slower_than_plain_and_near_the_best_width(
+    name: str, text: str, block_size: int, calibrated: bool
+) -> None:
+    machine = MACHINES[name]
+    policies = [Depth(block_size, machine.calibrated(block_size) if calibrated else Costs()) for _ in SEEDS]
+    ours = [Answer(machine, TEXTS[text], seed).run(each) for seed, each in zip(SEEDS, policies, strict=True)]
+    plain = [fixed(name, text, 1, seed) for seed in SEEDS]
+    # Where nothing was measured before, the first passes may be dear ones; they come once.
+    once = 0.0 if calibrated else 2 * (machine.verify_ms(block_size) + machine.draft_ms) / TOKENS
+    for mine, its in zip(ours, plain, strict=True):
+        assert mine.pace <= 1.03 * its.pace + once
+    widths = [width for width in (2, 3, 4, 6, 8, 12, 16) if width <= block_size]
+    best = min(sum(fixed(name, text, width, seed).warm_pace for seed in SEEDS) for width in widths)
+    if sum(each.warm_pace for each in plain) > 1.1 * best:
+        # Forty tokens of each kind are too few to follow every change.
+        assert best / sum(each.warm_pace for each in ours) >= (0.8 if text == "fast-switching" else 0.95)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(sorted(MACHINES)), st.floats(0.0, 1.0))
+def test_no_order_of_good_and_bad_drafts_costs_more_than_the_allowance(seed: int, name: str, goodness: float) -> None:
+    """With exact costs, at every point of an answer: time <= 1.02 plain steps a token, and a step and a half once."""
+    machine, chance = MACHINES[name], random.Random(seed)
+    depth = Depth(8, Costs({width: machine.verify_ms(width) for width in range(1, 9)}, machine.draft_ms))
+    spent, tokens, good = 0.0, 0, False
+    for _ in range(600):
+        width = depth.width()
+        good = not good if chance.random() < 0.1 else good
+        accepted = width - 1 if width > 1 and good and chance.random() < goodness else 0
+        draft_ms = machine.draft_ms if width > 1 else 0.0
+        depth.observe(width, accepted, width - 1, draft_ms, machine.verify_ms(width))
+        spent += (draft_ms + machine.verify_ms(width)) / machine.verify_ms(1)
+        tokens += accepted + 1
+        assert spent <= (1 + ALLOWANCE) * tokens + OPENING + 1e-6
+
+
+def test_an_adversary_that_lets_it_earn_first_gains_little() -> None:
+    """Drafts are good until the account is full, bad while anything is left on it, and so on."""
+    machine = MACHINES["laptop"]
+    depth = Depth(8, Costs({width: machine.verify_ms(width) for width in range(1, 9)}, machine.draft_ms))
+    ahead, most_ahead, most_behind, good = 0.0, 0.0, 0.0, True
+    for _ in range(3000):
+        width = depth.width()
+        accepted = width - 1 if good else 0
+        draft_ms = machine.draft_ms if width > 1 else 0.0
+        depth.observe(width, accepted, width - 1, draft_ms, machine.verify_ms(width))
+        gained = (1 + ALLOWANCE) * (accepted + 1) - (draft_ms + machine.verify_ms(width)) / machine.verify_ms(1)
+        ahead += gained
+        most_ahead = max(most_ahead, ahead)
+        most_behind = max(most_behind, most_ahead - ahead)
+        good = not good if width > 1 and depth.acceptance.rates()[0] > 0.9 else good and width == 1
+    assert most_behind <= HIGHEST + 1e-6
+
+
+def test_probes_take_little_of_any_stretch_of_plain_decoding() -> None:
+    answer = Answer(MACHINES["laptop"], TEXTS["hopeless"], 1)
+    answer.run(Depth(8, MACHINES["laptop"].calibrated(8)))
+    probes = [width > 1 for width in answer.widths]
+    for begin in range(100, len(probes) - 150, 10):
+        # A probed block here takes 0.4 steps longer than the step it replaces.
+        assert 0.4 * sum(probes[begin : begin + 150]) <= 0.03 * 150
+    assert any(probes[-300:]), "it must not stop probing for ever"
+
+
+@pytest.mark.parametrize("name", ["laptop", "gpu"])
+def test_it_comes_back_soon_when_drafts_get_good(name: str) -> None:
+    machine = MACHINES[name]
+    for seed in SEEDS:
+        answer = Answer(machine, lambda place, position: 0.05 if place < 600 else 0.9, seed)
+        depth = Depth(8, machine.calibrated(8))
+        answer.run(depth, 600)
+        before = len(answer.widths)
+        answer.run(depth, 400)
+        wide = next(index for index in range(before, len(answer.widths)) if answer.widths[index] >= 6)
+        assert wide - before <= 110
+
+
+def test_it_gives_up_soon_when_drafts_get_bad() -> None:
+    machine = MACHINES["laptop"]
+    answer = Answer(machine, lambda place, position: 0.9 if place < 600 else 0.0, 0)
+    depth = Depth(8, machine.calibrated(8))
+    answer.run(depth, 600)
+    before = len(answer.widths)
+    answer.run(depth, 100)
+    assert sum(width > 1 for width in answer.widths[before:]) <= 25
+
+
+def test_a_new_turn_is_probed_at_once_and_what_was_learnt_is_kept() -> None:
+    machine = MACHINES["laptop"]
+    answer = Answer(machine, TEXTS["hopeless"], 0)
+    plain = Depth(8, machine.calibrated(8))
+    answer.run(plain, 1000)
+    answer.run(plain, next(n for n in range(1, 200) if plain.width() == 1))
+    plain.new_turn()
+    before = len(answer.widths)
+    answer.run(plain, 40)
+    assert any(width > 1 for width in answer.widths[before : before + 40])
+    wide = Depth(8, machine.calibrated(8))
+    Answer(machine, TEXTS["maths"], 0).run(wide, 300)
+    width = wide.width()
+    wide.new_turn()
+    assert wide.width() == width > 4
+
+
+def test_without_a_calibration_it_opens_with_the_trained_block_and_plain_steps() -> None:
+    depth = Depth(8, Costs())
+    seen = []
+    for _ in range(5):
+        width = depth.width()
+        seen.append(width)
+        depth.observe(width, width - 1, width - 1, 6.0 * (width > 1), laptop(width))
+    assert seen == [8, 1, 8, 1, 1]
+    assert depth.width() > 1
+
+
+@pytest.mark.parametrize("accepted", [0, 7])
+def test_where_speculation_cannot_pay_it_is_hardly_tried(accepted: int) -> None:
+    depth = Depth(8, Costs({1: 30.0, 8: 240.0}, 6.0))
+    widths = []
+    for _ in range(2000):
+        width = depth.width()
+        widths.append(width)
+        depth.observe(width, min(accepted, width - 1), width - 1, 6.0 * (width > 1), 30.0 * width)
+    assert sum(width > 1 for width in widths) <= 20
+
+
+def test_without_a_drafter_it_is_always_plain() -> None:
+    depth = Depth(1, Costs())
+    for _ in range(50):
+        assert depth.width() == 1
+        depth.observe(1, 0, 0, 0.0, 30.0)
+
+
+def test_only_widths_that_the_backend_is_ready_for() -> None:
+    machine = MACHINES["steep"]
+    depth = Depth(16, machine.calibrated(16), widths=[4, 16])
+    answer = Answer(machine, TEXTS["falling"], 0).run(depth)
+    assert set(answer.widths) <= {1, 4, 16}
+    assert answer.widths.count(4) > 100
+
+
+def test_a_block_cut_narrower_than_asked_for_is_taken_as_it_was() -> None:
+    depth = Depth(8, MACHINES["laptop"].calibrated(8))
+    for _ in range(300):
+        width = min(depth.width(), 5)
+        depth.observe(width, width - 1, width - 1, 6.0 * (width > 1), laptop(width))
+    assert depth.width() == 8
+    assert depth.acceptance.tested[4:] == [0.0, 0.0, 0.0]
+
+
+def test_the_same_blocks_give_the_same_widths() -> None:
+    one, other = (Answer(MACHINES["gpu"], TEXTS["chat"], 5).run(Depth(16, Costs())).widths for _ in range(2))
+    assert one == other
+
+
+def test_a_batch_counts_each_of_its_rows() -> None:
+    depth = Depth(8, MACHINES["gpu"].calibrated(8))
+    for _ in range(40):
+        width = depth.width()
+        depth.observe_rows(width, [(width - 1, width - 1), (0, width - 1)], 1.5 * (width > 1), 4.0)
+    assert depth.acceptance.rates()[0] == pytest.approx(0.5, abs=0.05)
+    assert depth.width() == 8
+    depth.observe_rows(8, [], 1.5, 4.0)
+
+
+def test_what_was_not_tested_says_nothing() -> None:
+    positions = AcceptanceByPosition(4)
+    positions.observe([(1, 3)])
+    assert positions.tested == [1, 1, 0, 0]
+    assert positions.kept == [1, 0, 0, 0]
+    positions.observe([(2, 2)])
+    assert positions.tested[2:] == [0, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).map(lambda pair: (min(pair), max(pair))), max_size=60))
+def test_acceptance_is_a_share_and_forgets(blocks: list[tuple[int, int]]) -> None:
+    positions = AcceptanceByPosition(7)
+    for block in blocks:
+        positions.observe([block])
+    assert all(0 <= kept <= tested for kept, tested in zip(positions.kept, positions.tested, strict=True))
+    assert all(0 < rate < 1 for rate in positions.rates())
+    positions.limit(2.0)
+    assert max(positions.tested) <= 2 + 1e-9
+    for _ in range(40):
+        positions.observe([(7, 7)])
+    assert min(positions.rates()) > 0.9
+
+
+def test_expected_tokens() -> None:
+    assert expected_tokens([0.5, 0.5, 1.0]) == [1.0, 1.5, 1.75, 2.0]
