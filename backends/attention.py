@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,12 +31,21 @@ class Rule:
         seen = seen & (q - kv < self.window)
         return seen if self.causal else seen & (kv - q < self.window)
 
+    def table(self, positions: Tensor, length: int) -> Tensor:
+        """Positions [B, T] of a pass that ends with its last one -> bool [B, T, length] over the cache rows."""
+        end = positions[:, -1:].unsqueeze(2) + 1
+        seen = self.visible(positions.unsqueeze(2), torch.arange(length, device=positions.device), end)
+        return seen.expand(-1, positions.shape[1], -1)
+
 
 class AttentionFunction(Protocol):
     """What one backend does differently from another: how a rule becomes a mask, and how it is applied."""
 
-    def mask(self, rule: Rule, span: Span, dtype: torch.dtype) -> object:
-        """The mask of a pass, built once and used by all layers of the same rule."""
+    whole_cache: bool
+    """Whether it is given all cache rows and skips those that are not live by itself."""
+
+    def mask(self, rule: Rule, span: Span, dtype: torch.dtype, group: int = 1) -> object:
+        """The mask of a pass, built once and used by all layers of the same rule. `group`: query heads a KV head."""
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: object) -> Tensor:
         """q [B, H, T, D], k and v [B, K, S, D] -> [B, H, T, D]."""
@@ -47,35 +57,52 @@ CAUSAL = "causal"  # the pass starts an empty cache: torch's own causal kernel, 
 class Sdpa:
     """torch's scaled_dot_product_attention over the live part of the cache, with a dense additive mask."""
 
-    def mask(self, rule: Rule, span: Span, dtype: torch.dtype) -> Tensor | str | None:
-        """None where everything live is visible, CAUSAL for a fresh prefill, else [B, 1, T, S] of 0 and -inf."""
+    whole_cache = False
+
+    def mask(self, rule: Rule, span: Span, dtype: torch.dtype, group: int = 1) -> Tensor | str | None:
+        """None where everything read is visible, CAUSAL for a fresh prefill, else [B, 1, group * T, S], 0 and -inf."""
         reach = span.length if rule.window is None else min(rule.window, span.length)
-        if span.aligned and reach == span.length:
+        if span.aligned and reach == span.length == span.live:
             if span.num_rows == 1 or not rule.causal:
                 return None
-            if span.start[0] == 0:
+            if span.start == [0] * span.batch_size:
                 return CAUSAL
-        device = span.positions.device
-        end = span.positions[:, -1:].unsqueeze(2) + 1
-        visible = rule.visible(span.positions.unsqueeze(2), torch.arange(span.length, device=device), end)
-        return torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, -torch.inf).unsqueeze(1)
+        hidden = ~rule.table(span.positions, span.length).unsqueeze(1)
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+        return mask.repeat(1, 1, group, 1) if group > 1 else mask
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: object) -> Tensor:
-        dense = mask if isinstance(mask, Tensor) else None
-        grouped = q.shape[1] != k.shape[1]
-        return F.scaled_dot_product_attention(q, k, v, dense, is_causal=mask == CAUSAL, enable_gqa=grouped)
+        group = q.shape[1] // k.shape[1]
+        if mask == CAUSAL:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=group > 1)
+        # The query heads of a group are made rows of their KV head: fused kernels take no mask with grouped heads.
+        rows = q.unflatten(1, (-1, group)).flatten(2, 3) if group > 1 else q
+        y = F.scaled_dot_product_attention(rows, k, v, mask if isinstance(mask, Tensor) else None)
+        return y.unflatten(2, (group, -1)).flatten(1, 2) if group > 1 else y
+
+
+class LayerAttention:
+    """The `attend` of one layer in a cached pass: store the new K/V, then look at all that its rule lets a row see."""
+
+    def __init__(self, function: AttentionFunction, k: Tensor, v: Tensor, span: Span, mask: object) -> None:
+        self.function, self.k, self.v, self.span, self.mask = function, k, v, span, mask
+
+    def __call__(self, _layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.span.write(self.k, k)
+        self.span.write(self.v, v)
+        return self.function(q, self.k, self.v, self.mask)
 
 
 class CachedAttention:
-    """The `attend` of a cached pass: store the new K/V, then look at everything the layer's rule lets a row see."""
+    """The `attend` of a cached pass, for all its layers."""
 
     def __init__(
-        self, function: AttentionFunction, cache: StaticCache, span: Span, rules: list[Rule], dtype: torch.dtype
+        self, function: AttentionFunction, cache: StaticCache, span: Span, rules: Sequence[Rule], group: int
     ) -> None:
-        self.function, self.cache, self.span = function, cache, span
-        masks = {rule: function.mask(rule, span, dtype) for rule in set(rules)}
-        self.masks = [masks[rule] for rule in rules]
+        masks = {rule: function.mask(rule, span, cache.dtype, group) for rule in set(rules)}
+        self.layers = [
+            LayerAttention(function, *cache.view(layer, span), span, masks[rule]) for layer, rule in enumerate(rules)
+        ]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.cache.write(layer, self.span, k, v)
-        return self.function(q, *self.cache.read(layer, self.span), self.masks[layer])
+        return self.layers[layer](layer, q, k, v)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from backends import Choice
 
 
 class BackendUnavailable(ValueError):  # noqa: N818
@@ -15,7 +18,8 @@ class BackendUnavailable(ValueError):  # noqa: N818
 
 
 class Backend(Protocol):
-    """B batch rows, b block size, V vocabulary. `start` holds the committed length of each row, on the host.
+    """B batch rows, b block size, V vocabulary. `start` holds the committed length of each row, on the host, each less
+    than `max_len`.
 
     Cache rows at or past `start` are junk by definition, masked now and overwritten next: so there is no crop and no
     reset, rewinding to a shared prefix is `prefill` with a smaller start, and an interrupt needs no clean-up.
@@ -30,6 +34,17 @@ class Backend(Protocol):
     batch_size: int
     device: torch.device
     dtype: torch.dtype
+    choice: Choice
+    """The name it was made by, and why."""
+    widths: tuple[int, ...] | None
+    """Widths of verify passes there is code for, a narrower pass costs as much as the next; None: any, as it is."""
+    took_over: bool
+    """Whether it was made with the caches of another backend, and what they held still counts."""
+    recompiles: int
+    """Graphs that had to be compiled after `warm_up`; 0 as long as all is well."""
+
+    def warm_up(self, progress: Callable[[int, int], None] = ...) -> None:
+        """Prepare every shape; `progress(done, total)` may raise to stop it. Keeps what the caches hold."""
 
     def prefill(self, ids: Tensor, start: int, row: int = 0) -> Tensor:
         """ids [n] placed from `start` in batch row `row` -> logits [V] after the last id."""
@@ -50,18 +65,23 @@ def on_device(
 
 
 class Clock:
-    """Marks in time on a device, read after the block's one synchronisation."""
+    """Marks in time on a device, read after the block's one synchronisation.
+
+    CUDA and MPS (Apple's GPU) were not at hand when this was written: those two have not been run yet.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self.on_cuda = device.type == "cuda"
+        self.device = device
 
     def mark(self) -> float | torch.cuda.Event:
-        """Now: a host time, or an event in the CUDA stream."""
-        if not self.on_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        """Now: a host time, or on CUDA an event in the device's stream. On MPS it waits for the device."""
+        if self.device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(torch.cuda.current_stream(self.device))
+            return event
+        if self.device.type == "mps":
+            torch.mps.synchronize()  # passes only queue work there: without this a mark would tell when it was queued
+        return time.perf_counter()
 
     def ms(self, first: float | torch.cuda.Event, last: float | torch.cuda.Event) -> float:
         """Milliseconds between two marks; both must lie before the last synchronisation."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from backends.attention import Rule
 from backends.config import DrafterConfig
-from backends.layers import Attend, DecoderLayer, RMSNorm
+from backends.layers import Attend, DecoderLayer, RMSNorm, RunLayers, run_layers
 from backends.linears import Projections
 
 
@@ -54,11 +54,9 @@ class Drafter(nn.Module):
         k, v = self.context_projections[layer](feature)
         return self.attentions[layer].rotated_kv(k, v, cos, sin)
 
-    def forward_block(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+    def forward_block(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend, run: RunLayers = run_layers) -> Tensor:
         """Embedded block rows [B, b, C] -> normed hidden states [B, b, C]; slot k speaks of the place anchor + k."""
-        x = x * self.config.input_embedding_scale
-        for layer, module in enumerate(self.layers):
-            x = module(layer, x, cos, sin, attend)
+        *_, x = run(self.layers, x * self.config.input_embedding_scale, cos, sin, attend)
         hidden: Tensor = self.norm(x)
         return hidden
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -15,20 +16,54 @@ from backends.base import on_device
 class Span:
     """`num_rows` new cache rows for each batch row, the first at `start` (host integers, one a batch row).
 
-    `positions` [B, T] are the absolute positions on the device; `length` is the longest live cache length after the
-    pass: nothing at or past it needs to be read. `row` is the first batch row of the cache it speaks of.
+    `positions` [B, T] are the absolute positions on the device. `live` is the longest live cache length after the
+    pass: nothing at or past it is visible. `length` is how many cache rows are read: the live ones, or more where
+    shapes must not follow the text. `row` is the first batch row of the cache it speaks of.
     """
 
-    def __init__(self, start: Sequence[int], num_rows: int, device: torch.device, row: int = 0) -> None:
-        self.start, self.num_rows, self.row = list(start), num_rows, row
-        self.length = max(self.start) + num_rows
-        steps = torch.arange(num_rows, device=device)
-        self.positions = on_device(self.start, device).unsqueeze(1) + steps
+    start: list[int] | None
+    live: int | None
+
+    def __init__(
+        self, start: Sequence[int], num_rows: int, device: torch.device, row: int = 0, length: int | None = None
+    ) -> None:
+        self.start, self.row = list(start), row
+        self.live = max(self.start) + num_rows
+        self.length = self.live if length is None else length
+        self._place(on_device(self.start, device), num_rows)
+
+    def _place(self, start: Tensor, num_rows: int) -> None:
+        self.num_rows, self.batch_size = num_rows, start.shape[0]
+        self.positions = start.unsqueeze(1) + torch.arange(num_rows, device=start.device)
+        self.batch_rows = None if self.aligned else torch.arange(self.batch_size, device=start.device).unsqueeze(1)
 
     @property
     def aligned(self) -> bool:
-        """Whether every batch row starts at the same place, so that a slice describes the pass."""
-        return min(self.start) == max(self.start)
+        """Whether every batch row is known to start at the same place, so that a slice describes the pass."""
+        return self.start is not None and min(self.start) == max(self.start)
+
+    def write(self, buffer: Tensor, rows: Tensor) -> None:
+        """Store rows [B, K, T, D] at their places in a buffer [B, K, S, D].
+
+        In half precision an overflow becomes 0: rejected and padded rows are masked, but 0 x inf would be NaN.
+        """
+        if rows.dtype == torch.float16:
+            rows = rows.nan_to_num(0.0, 0.0, 0.0)
+        if self.batch_rows is None:
+            assert self.start is not None
+            buffer[:, :, self.start[0] : self.start[0] + self.num_rows] = rows
+        else:
+            # An indexed write, not scatter_: scatter_ copies the whole bf16 buffer on the CPU.
+            buffer[self.batch_rows, :, self.positions] = rows.transpose(1, 2)
+
+
+class FixedSpan(Span):
+    """A span of all batch rows whose `start` [B] only the device knows: what is computed depends on no host number
+    but `length`, so that it can be compiled, or recorded once and replayed anywhere."""
+
+    def __init__(self, start: Tensor, num_rows: int, length: int) -> None:
+        self.start, self.live, self.row, self.length = None, None, 0, length
+        self._place(start, num_rows)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -45,23 +80,35 @@ class StaticCache:
     """
 
     def __init__(self, shape: tuple[int, int, int, int], num_layers: int, dtype: torch.dtype, device: torch.device):
+        self.shape, self.dtype, self.device = shape, dtype, device
         self.k = [_zeros(shape, dtype, device) for _ in range(num_layers)]
         self.v = [_zeros(shape, dtype, device) for _ in range(num_layers)]
-        self.batch_rows = torch.arange(shape[0], device=device).unsqueeze(1)
+
+    def view(self, layer: int, span: Span) -> tuple[Tensor, Tensor]:
+        """K and V [B, K, span.length, D] of the span's batch rows: what a pass reads and writes."""
+        rows = slice(span.row, span.row + span.batch_size)
+        return self.k[layer][rows, :, : span.length], self.v[layer][rows, :, : span.length]
 
     def write(self, layer: int, span: Span, k: Tensor, v: Tensor) -> None:
         """Store k, v [B, K, T, D] at the span's rows."""
-        for buffer, rows in ((self.k[layer], k), (self.v[layer], v)):
-            live = buffer[span.row : span.row + rows.shape[0]]
-            if span.aligned:
-                live[:, :, span.start[0] : span.length] = rows
-            else:
-                # index_put_, not scatter_: scatter_ copies the whole bf16 buffer on the CPU.
-                live.transpose(1, 2).index_put_(
-                    (self.batch_rows[: rows.shape[0]], span.positions), rows.transpose(1, 2)
-                )
+        for buffer, rows in zip(self.view(layer, span), (k, v), strict=True):
+            span.write(buffer, rows)
 
-    def read(self, layer: int, span: Span) -> tuple[Tensor, Tensor]:
-        """K and V [B, K, span.length, D]: the live part."""
-        rows = slice(span.row, span.row + len(span.start))
-        return self.k[layer][rows, :, : span.length], self.v[layer][rows, :, : span.length]
+    def resized(self, shape: tuple[int, int, int, int]) -> StaticCache:
+        """This cache where it has enough rows, else a longer one that holds what this one does."""
+        if self.shape[2] >= shape[2]:
+            return self
+        other = StaticCache(shape, len(self.k), self.dtype, self.device)
+        for mine, theirs in zip(self.k + self.v, other.k + other.v, strict=True):
+            theirs[:, :, : self.shape[2]] = mine
+        return other
+
+    @contextmanager
+    def kept(self, first: int, last: int) -> Iterator[None]:
+        """Put rows first..last-1 back as they were when the block is left, however it is left."""
+        before = [buffer[:, :, first:last].clone() for buffer in (*self.k, *self.v)]
+        try:
+            yield
+        finally:
+            for buffer, rows in zip((*self.k, *self.v), before, strict=True):
+                buffer[:, :, first:last] = rows

@@ -6,7 +6,7 @@ Shapes: B batch, T query rows, S cache rows, H query heads, K kv heads, D head d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -129,3 +129,14 @@ class DecoderLayer(nn.Module):
         x = x + self.self_attn(layer, self.input_layernorm(x), cos, sin, attend)
         y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return y
+
+
+RunLayers = Callable[[Iterable[nn.Module], Tensor, Tensor, Tensor, Attend], Iterator[Tensor]]
+"""How a pass goes through a stack of layers: `run_layers`, or a compiled form of it."""
+
+
+def run_layers(layers: Iterable[nn.Module], x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Iterator[Tensor]:
+    """x [B, T, C] through every layer in turn -> the hidden states after each."""
+    for layer, module in enumerate(layers):
+        x = module(layer, x, cos, sin, attend)
+        yield x

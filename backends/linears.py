@@ -8,6 +8,30 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+_OPERATORS = torch.library.Library("dflash", "FRAGMENT")
+_OPERATORS.define(
+    "packed_linear(Tensor x, Tensor weight, Tensor? bias, int size) -> Tensor",
+    tags=(torch.Tag.flexible_layout, torch.Tag.pt2_compliant_tag),  # a packed weight has no strides to insist on
+)
+
+NO_POST_OP: tuple[str, list[float], str] = ("none", [], "")  # oneDNN could apply a function to the result
+
+
+def packed_linear(x: Tensor, weight: Tensor, bias: Tensor | None, _size: int) -> Tensor:
+    """x [..., in] -> [..., size] through oneDNN's packed weight."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, *NO_POST_OP)
+    return y
+
+
+def _packed_linear_shape(x: Tensor, _weight: Tensor, _bias: Tensor | None, size: int) -> Tensor:
+    return x.new_empty((*x.shape[:-1], size))
+
+
+# Its own operator for compiled code: the compiler would take oneDNN's apart and copy the weight it cannot read.
+for _key in ("CPU", "MkldnnCPU"):
+    _OPERATORS.impl("packed_linear", packed_linear, _key)
+_OPERATORS.impl("packed_linear", _packed_linear_shape, "Meta")
+
 PACK_ROWS = 8  # oneDNN lays a packed weight out for about this many rows; measured flat from 1 to 16
 
 
@@ -38,7 +62,8 @@ class Projections:
         if self.weight is None:
             return tuple(linear(x) for linear in self.linears)
         if self.packed:
-            y = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            linear = torch.ops.dflash.packed_linear if torch.compiler.is_compiling() else packed_linear
+            y = linear(x, self.weight, self.bias, sum(self.sizes))
         else:
             y = F.linear(x, self.weight, self.bias)
         return (y,) if len(self.sizes) == 1 else y.split(self.sizes, -1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from backends.attention import Rule
 from backends.config import TargetConfig
-from backends.layers import Attend, DecoderLayer, RMSNorm
+from backends.layers import Attend, DecoderLayer, RMSNorm, RunLayers, run_layers
 from backends.linears import Projections
 
 
@@ -47,16 +47,20 @@ class Target(nn.Module):
         return nn.functional.embedding(ids, self.model.embed_tokens.weight)
 
     def forward(
-        self, ids: Tensor, cos: Tensor, sin: Tensor, attend: Attend, taps: Collection[int] = ()
+        self,
+        ids: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        attend: Attend,
+        taps: Collection[int] = (),
+        run: RunLayers = run_layers,
     ) -> tuple[Tensor, Tensor | None]:
         """ids [B, T] -> hidden states before the final norm [B, T, C], tapped states [B, T, len(taps) * C] or None.
 
         Tap i is the residual stream after 0-based layer i (`hidden_states[i + 1]` of Hugging Face), in the order given.
         """
-        x = self.embed(ids)
         tapped: dict[int, Tensor] = {}
-        for layer, module in enumerate(self.model.layers):
-            x = module(layer, x, cos, sin, attend)
+        for layer, x in enumerate(run(self.model.layers, self.embed(ids), cos, sin, attend)):
             if layer in taps:
                 tapped[layer] = x
         return x, torch.cat([tapped[i] for i in taps], -1) if taps else None

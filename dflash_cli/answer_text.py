@@ -51,6 +51,7 @@ class AnswerText:
         for text, flag in zip(texts, flags, strict=True):
             shown, self._parts = self._parts.show(text, thinking=flag)
             thinking, answer = (thinking + shown, answer) if flag else (thinking, answer + shown)
+        thinking += self._parts.rest if is_end else ""
         self.thinking += thinking
         self.answer += answer
         return Said(thinking, answer, () if is_end else flags)

@@ -65,7 +65,7 @@ def answer(
 def _until_interrupted(decoder: Decoder, request: Request, interrupts: Interrupts) -> Iterator[Event]:
     """The decoder's events; where Ctrl-C comes first they end with a Finished that says so."""
     events = decoder.generate(request)
-    begun = time.perf_counter()
+    begun: float | None = None
     try:
         while not interrupts.requested:
             event = interrupts.call(lambda: next(events, None))
@@ -78,4 +78,4 @@ def _until_interrupted(decoder: Decoder, request: Request, interrupts: Interrupt
                 return
     except KeyboardInterrupt:
         interrupts.requested = True
-    yield Finished("interrupted", (time.perf_counter() - begun) * 1e3)
+    yield Finished("interrupted", 0.0 if begun is None else (time.perf_counter() - begun) * 1e3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from dflash_cli.config import Config
 from dflash_cli.conversation import Conversation, Turn
 from dflash_cli.errors import DFlashError
 from dflash_cli.events import Event, Finished
+from dflash_cli.interrupts import uninterrupted
 from dflash_cli.options import settings
 from dflash_cli.overlay_live import Overlay
 from dflash_cli.pace import Pace
@@ -26,6 +28,7 @@ from dflash_cli.session_log import SessionLog
 from dflash_cli.session_options import SessionChoice, session_options
 from dflash_cli.slash_show import thinking_line
 from dflash_cli.startup import load_model
+from dflash_cli.stats_store.keeper import TurnKeeper
 from dflash_cli.terminal import AnswerOutput
 from dflash_cli.trace import Recording, TraceWriter, head_of, record
 
@@ -59,6 +62,8 @@ def chat_command(ctx: click.Context, config: Config, session: SessionChoice) -> 
         chat.greet()
         return chat.run()
     finally:
+        for each in chats:
+            each.keeper.close()
         for open_log in [chats[0].log] if chats else [log]:  # /load and /save change it
             if open_log is not None:
                 open_log.close()
@@ -69,7 +74,7 @@ def ready_line(conversation: Conversation) -> str:
     model, decoder = conversation.model, conversation.decoder
     backend = decoder.backend
     parts = [
-        f"blocks of {decoder.width}" if decoder.width > 1 else "plain decoding",
+        decoder.block_in_words,
         f"{backend.name} backend",
         f"context {backend.max_len}",
     ]
@@ -101,6 +106,7 @@ class Chat:
         """The last answer, also where its turn is no longer part of the conversation."""
         self._record: Callable[[], Recording] | None = None
         self._trace, self._traceback = trace, traceback
+        self.keeper = TurnKeeper("chat")
         self._has_failed = self._was_interrupted = False
         config = conversation.model.config
         has_color = config.wants_color(sys.stdout)
@@ -157,15 +163,24 @@ class Chat:
         self._try(lambda: run_command(self, message.strip()))
 
     def submit(self, prompt: str) -> None:
-        """Answer a prompt as if it had been typed, tell the figures and save the turn."""
+        """Answer a prompt as if it had been typed, tell the figures and save the turn.
+
+        Ctrl-C ends the answer; one that comes when it is over is raised when the turn is saved.
+        """
+        uninterrupted(lambda: self._submit(prompt))
+
+    def _submit(self, prompt: str) -> None:
         turns: list[Turn] = []
+        before = list(self.conversation.turns)
         self._try(lambda: turns.append(self._ask(prompt)), TAKEN_BACK)
         if not turns:
+            self.conversation.turns[:] = before  # what failed may have come after the answer
             return
         (turn,) = turns
         self.last_turn = turn
         self._tell(turn)
-        self._try(lambda: self._keep(turn))
+        for keep in (self._save, self._trace_it, self._count):  # one that fails costs the others nothing
+            self._try(functools.partial(keep, turn))
         # A file of prompts is left by the second Ctrl-C, not by one for each of its lines.
         if turn.interrupted and self._was_interrupted and not self.source.has_person:
             raise KeyboardInterrupt
@@ -204,16 +219,25 @@ class Chat:
         for hint in self.conversation.hints.after(self.conversation, turn):
             self.screen.say(hint)
 
-    def _keep(self, turn: Turn) -> None:
-        config = self.conversation.model.config
+    def _save(self, turn: Turn) -> None:
+        model = self.conversation.model
+        if self.log is not None and not turn.lost:
+            self.log.note(model, self.conversation.decoder)
+            self.log.append_turn(turn, self.recording if model.config.save_events else None)
+
+    def _trace_it(self, _turn: Turn) -> None:
         if self._trace is not None and self.recording is not None:
             self._trace.write(self.recording)
-        if self.log is not None and not turn.lost:
-            self.log.note(self.conversation.model, self.conversation.decoder)
-            self.log.append_turn(turn, self.recording if config.save_events else None)
+
+    def _count(self, turn: Turn) -> None:
+        model, decoder = self.conversation.model, self.conversation.decoder
+        traced = self.recording if self._trace is not None else None
+        if remark := self.keeper.remember(model, decoder, turn.stats, turn.text, recording=traced):
+            self.screen.say(remark)
 
     def _ask(self, prompt: str) -> Turn:
         model = self.conversation.model
+        codec, stop = model.codec, model.config.stop  # the recording must not hold a model that is let go
         events: list[tuple[Event, float]] = []
         head = head_of(model, self.conversation.decoder, prompt)
         pace = None if model.config.slow is None else Pace(model.config.slow)
@@ -229,7 +253,7 @@ class Chat:
             return show(prompt, note, pace)
         finally:
             if events:
-                self._record = lambda: record(events, model.codec, model.config.stop, head)
+                self._record = lambda: record(events, codec, stop, head)
 
     def _ask_live(self, prompt: str, note: Callable[[Event], None], pace: Pace | None) -> Turn:
         model = self.conversation.model

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dflash_cli import slash_input, slash_overlay, slash_sessions, slash_settings, slash_talk
 from dflash_cli.errors import UsageError, nearest
 from dflash_cli.slash import Command
+from dflash_cli.slash_settings import find_setting
+from dflash_cli.slash_show import describe_setting
 
 if TYPE_CHECKING:
     from dflash_cli.chat import Chat
@@ -17,10 +20,11 @@ KEYS = (
     ("Alt-Enter", "Start a new line, as Ctrl-J does; pasted lines are one message."),
     ("Alt-E", "Go on in your editor ($VISUAL or $EDITOR), as Ctrl-X Ctrl-E does."),
     ("Tab", "Complete a slash command and what follows it."),
-    ("F2", "Change the overlay."),
+    ("F2", "Switch the overlay, in mid-answer too."),
     ("Ctrl-R", "Search what was typed before; what begins with a space is not kept."),
     ("Ctrl-C", "Stop the answer, or clear the line; twice at an empty line leaves."),
     ("Ctrl-D", "Leave."),
+    ("//text", "Send a message that starts with a slash."),
 )
 
 
@@ -57,18 +61,49 @@ def _unknown(chat: Chat, name: str, message: str) -> UsageError:
     )
 
 
-def _help(chat: Chat, _argument: str) -> None:
-    rows = [(" ".join((each.name, each.arguments)).strip(), each.help) for each in COMMANDS]
-    rows += [*KEYS, ("//text", "Send a message that starts with a slash.")]
-    chat.say_table(rows)
+def _help(chat: Chat, name: str) -> None:
+    if name:
+        _help_on(chat, name)
+        return
+    rows: list[tuple[str, str]] = []
+    for heading, commands in GROUPS:
+        rows += [(heading, ""), *((_usage(each), each.help) for each in commands), ("", "")]
+    chat.say_table([*rows, ("Keys", ""), *KEYS])
 
 
-COMMANDS = (
-    Command("/help", "", "Show this.", _help),
-    *slash_settings.COMMANDS,
-    *slash_overlay.COMMANDS,
-    *slash_talk.COMMANDS,
-    *slash_input.COMMANDS,
-    *slash_sessions.COMMANDS,
+def _usage(command: Command) -> str:
+    return f"{command.name} {command.arguments}".strip()
+
+
+def _help_on(chat: Chat, name: str) -> None:
+    """A command or, under a name that is none, a setting."""
+    command = _BY_NAME.get(f"{MARK}{name.lower().lstrip(MARK)}")
+    if command is not None:
+        rows = [(_usage(command), command.help), ("also called", ", ".join(command.aliases)), ("", command.more)]
+        chat.say_table([row for row in rows if row[1]])
+        if command.name == "/overlay":
+            chat.screen.draw(chat.overlay.legend())
+        return
+    try:
+        setting = find_setting(name)
+    except UsageError:
+        names = [each.lstrip(MARK) for each in _BY_NAME]
+        raise UsageError(
+            f"there is no help on {name[:LONGEST_NAME]!r}{nearest(name.lstrip(MARK), names)}; /help lists the commands"
+        ) from None
+    chat.say_table(describe_setting(chat, setting))
+
+
+def _help_words(_chat: Chat, before: Sequence[str]) -> Iterable[str]:
+    return () if before else [each.name.lstrip(MARK) for each in COMMANDS]
+
+
+GROUPS = (
+    ("Help", (Command("/help", "[NAME]", "Show this, or more about a command or setting.", _help, words=_help_words),)),
+    ("The conversation", (*slash_talk.COMMANDS, *slash_input.COMMANDS)),
+    ("What you see", slash_overlay.COMMANDS),
+    ("How it answers", slash_settings.COMMANDS),
+    ("Saved chats", slash_sessions.COMMANDS),
 )
+COMMANDS = tuple(command for _, commands in GROUPS for command in commands)
 _BY_NAME = {name: each for each in COMMANDS for name in (each.name, *each.aliases)}

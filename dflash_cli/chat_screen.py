@@ -7,10 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
 
 from dflash_cli.answer_text import Said
 from dflash_cli.config import Config
+from dflash_cli.live_answer import terminal_size
 from dflash_cli.terminal import AnswerOutput, is_terminal, printable
+from dflash_cli.wrapping import wrap_words
+
+GAP = "  "
+LEAST_ROOM = 20  # columns for the texts of a table; with less they begin at the terminal's first one
 
 
 class Screen:
@@ -30,9 +38,24 @@ class Screen:
         self._print(text if self.has_color else f"dflash: {text}", dim=True)
 
     def table(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Rows of a name and a text, the texts aligned."""
-        width = max(len(name) for name, _ in rows)
-        self._print("\n".join(f"{name:<{width}}  {text}" for name, text in rows))
+        """Rows of a name and a text, the texts aligned; a long one goes on below itself."""
+        shown = [(printable(name), printable(text)) for name, text in rows]
+        indent = max(cell_len(name) for name, _ in shown) + len(GAP)
+        room = _columns() - indent
+        lines = []
+        for name, text in shown:
+            first, *others = _in_rows(text, room) if room >= LEAST_ROOM else [text]
+            lines.append(f"{set_cell_size(name, indent)}{first}".rstrip())
+            lines += [f"{' ' * indent}{each}".rstrip() for each in others]
+        self._print("\n".join(lines))
+
+    def draw(self, lines: Sequence[Text]) -> None:
+        """Lines with styles of their own, which need colours."""
+        console = Console(
+            stderr=True, force_terminal=self.has_color, color_system="auto" if self.has_color else None, no_color=False
+        )
+        for line in lines:
+            console.print(line, soft_wrap=True, highlight=False)
 
     def fail(self, text: str) -> None:
         """An error, in one line."""
@@ -43,8 +66,18 @@ class Screen:
         self._print(text, newline=False, dim=True)
 
     def _print(self, text: str, *, newline: bool = True, **style: Any) -> None:
-        text = printable(text)
+        text = "\n".join(_in_rows(printable(text), _columns())) if newline else printable(text)
         click.secho(text, err=True, nl=newline, color=self.has_color, **(style if self.has_color else {}))
+
+
+def _columns() -> int:
+    """Of the terminal that remarks go to; 0 where they go elsewhere."""
+    return terminal_size(sys.stderr)[0] if is_terminal(sys.stderr) else 0
+
+
+def _in_rows(text: str, width: int) -> list[str]:
+    """Cut between words where it is too wide; as it is for no width."""
+    return [row.plain for row in wrap_words(Text(text), width)] if width > 0 else [text]
 
 
 class PlainAnswer:

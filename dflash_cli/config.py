@@ -14,12 +14,13 @@ from typing import Any, TextIO, TypeVar
 from backends import BACKENDS
 from dflash_cli.errors import DFlashError, UsageError, nearest
 from dflash_cli.paths import config_dir
-from dflash_cli.setting_kinds import Choice, Device, File, Kind, Number, Switch, Text, Whole, split_list
+from dflash_cli.setting_kinds import Choice, Device, File, Kind, Number, Switch, Text, Whole, WholeOrAuto, split_list
 from dflash_cli.themes import DEFAULT_THEME, THEMES
 
 Default = TypeVar("Default")
 GROUPS = ("model", "text", "sampling", "output", "chat")
-OTHER_VARIABLES = ("DFLASH_CONFIG", "DFLASH_TRACEBACK", "DFLASH_WHEEL")  # of the command, not settings
+# Of the command, not settings.
+OTHER_VARIABLES = ("DFLASH_CONFIG", "DFLASH_TRACEBACK", "DFLASH_WHEEL", "DFLASH_REFERENCE")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,11 @@ class Config:
         None, Whole(1), "Tokens the model can look back on (default: the model's own, capped).", "model", "--context"
     )
     block: int | None = setting(
-        None, Whole(1), "Tokens of a drafted block; 1 decodes plainly (default: as trained).", "model", "--block"
+        None,
+        WholeOrAuto(1),
+        "Tokens of a block; 1 decodes plainly (default: auto, what pays here and now).",
+        "model",
+        "--block",
     )
     offline: bool = setting(
         False, Switch(), "Use what is cached and never the network.", "model", "--offline/--no-offline"
@@ -161,6 +166,9 @@ class Config:
     color: str = setting("auto", Choice("auto", "always", "never"), "Colours in the output.", "output", "--color")
     trace: str | None = setting(
         None, File(), "Append the events of each answer to this file, for /replay (default: none).", "output", "--trace"
+    )
+    stats: bool = setting(
+        True, Switch(), "Keep the figures of each answer, no text, for `dflash stats`.", "output", "--stats/--no-stats"
     )
     overlay: str | None = setting(
         None,

@@ -53,7 +53,7 @@ class Turn:
 
         Templates know thinking by its end: an interrupted one gets it here.
         """
-        is_open = self.stats.thinking_tokens == len(self.stats.ids) and not self.text.endswith(TAGS[1])
+        is_open = self.stats.thinking_tokens == len(self.stats.ids) > 0 and not self.text.endswith(TAGS[1])
         content = f"{self.text}\n{TAGS[1]}\n\n" if self.thinking and is_open else self.text
         return [{"role": "user", "content": self.prompt}, {"role": "assistant", "content": content}]
 
@@ -122,13 +122,14 @@ class Conversation:
         RuntimeError where its caches do not fit; then nothing has changed.
         """
         model.encode(_messages(model, self.turns, SHORT))
-        decoder = self._decoder_for(model)
+        # Where no model is loaded, a setting waits for the next one.
+        decoder = None if model.target is None else self._decoder_for(model)
         self.model, self._decoder = model, decoder
 
     def _decoder_for(self, model: Model) -> Decoder:
         before, width = self._decoder, model.config.block if self.speculates else 1
         if before is None or not _serves(before.backend, self.model, model, width):
-            return model.decoder(width=width)
+            return model.decoder(width=width, after=before)
         return before.with_width(width)
 
     def release(self, *, keep_weights: bool) -> None:

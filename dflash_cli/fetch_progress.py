@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-Advance = Callable[[int, int], None]  # (bytes done, bytes in total)
+Advance = Callable[[int, int], None]  # (done, in total), in bytes or steps
 POLL_SECONDS = 0.2
 
 
@@ -34,6 +34,22 @@ def progress(text: str, *, quiet: bool) -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(text, total=None)
         yield lambda done, total: bar.update(task, completed=min(done, total), total=total)
+
+
+@contextmanager
+def steps(text: str, *, quiet: bool) -> Iterator[Advance]:
+    """The same for something that is done in steps, not bytes."""
+    if quiet or not sys.stderr.isatty():
+        note(text, quiet=quiet)
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextmanager

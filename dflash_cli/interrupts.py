@@ -15,7 +15,8 @@ class Interrupts:
     """Within this context Ctrl-C raises KeyboardInterrupt inside `call` only; elsewhere it is noted in `requested`.
 
     The decoder can be stopped anywhere without harm. The code that counts and prints what it yields could not: a
-    signal there waits for the next block.
+    signal there waits for the next block. One that the context around this one has noted counts here, too. Where
+    Ctrl-C is ignored, as in a script's background, it stays so.
     """
 
     def __init__(self) -> None:
@@ -24,8 +25,12 @@ class Interrupts:
         self._previous: Any = None
 
     def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+        before = signal.getsignal(signal.SIGINT)
+        # Python allows handlers in no other thread.
+        if threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN:
             self._previous = signal.signal(signal.SIGINT, self._on_signal)
+            around = getattr(before, "__self__", None)
+            self.requested |= isinstance(around, Interrupts) and around.requested
         return self
 
     def __exit__(

@@ -14,10 +14,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from dflash_cli.markdown_blocks import MarkdownBlocks, split_finished
-from dflash_cli.markdown_inline import inline, wrap_words
+from dflash_cli.markdown_inline import inline
 from dflash_cli.markdown_table import table
-from dflash_cli.overlay_render import UNICODE, Look, wrap
+from dflash_cli.overlay_render import UNICODE, Look
 from dflash_cli.terminal import printable
+from dflash_cli.wrapping import wrap, wrap_words
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -1,13 +1,12 @@
-"""The inside of a Markdown paragraph as styled text, and its wrapping at words. Imports no torch."""
+"""The inside of a Markdown paragraph as styled text. Imports no torch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.cells import get_character_cell_size
 from rich.text import Text
 
-from dflash_cli.overlay_render import JOINER, TAB, Look
+from dflash_cli.overlay_render import Look
 
 if TYPE_CHECKING:
     from markdown_it.tree import SyntaxTreeNode
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 CODE = "cyan"
 LINK = "underline"
-WIDE = 2  # cells of an ideograph, which a line may break before
 
 
 def inline(node: SyntaxTreeNode, look: Look, style: str = "") -> Text:
@@ -67,40 +65,3 @@ def _one_line(text: str) -> str:
 
 def _styled(style: str, more: str, look: Look) -> str:
     return "" if look.marks else f"{style} {more}".strip()
-
-
-def wrap_words(text: Text, width: int) -> list[Text]:
-    """Rows no wider than `width`, cut between words, or anywhere in a word that is wider than a row."""
-    rows: list[Text] = []
-    for line in text.split("\n", allow_blank=True):
-        if "\t" in line.plain:
-            line.expand_tabs(TAB)
-        line.rstrip()
-        cuts = _cuts(line.plain, width)
-        for row in line.divide(cuts) if cuts else [line]:
-            row.rstrip()
-            rows.append(row)
-    return rows
-
-
-def _cuts(text: str, width: int) -> list[int]:
-    cuts: list[int] = []
-    begin = word = column = since_word = 0
-    previous = ""
-    for i, char in enumerate(text):
-        cells = get_character_cell_size(char)
-        belongs = char == " " or not cells or previous == JOINER or "\U0001f3fb" <= char <= "\U0001f3ff"
-        if not belongs and (cells == WIDE or previous == " "):
-            word, since_word = i, 0
-        if not belongs and column + cells > width and i > begin:
-            begin, column, since_word = (word, since_word, since_word) if word > begin else (i, 0, 0)
-            cuts.append(begin)
-        column, since_word, previous = column + cells, since_word + cells, char
-    return cuts
-
-
-def longest_word(text: str) -> int:
-    """Columns that `wrap_words` needs if it is not to cut a word."""
-    sizes = [get_character_cell_size(char) for char in text]
-    parts = "".join(" " if size == WIDE else char for char, size in zip(text, sizes, strict=True)).split(" ")
-    return max(*(len(part) for part in parts), max(sizes, default=0), 1)

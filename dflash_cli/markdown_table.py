@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from dflash_cli.markdown_inline import inline, longest_word, wrap_words
+from dflash_cli.markdown_inline import inline
 from dflash_cli.overlay_render import UNICODE, Look
+from dflash_cli.wrapping import longest_word, wrap_words
 
 if TYPE_CHECKING:
     from markdown_it.tree import SyntaxTreeNode

@@ -12,7 +12,6 @@ from backends.config import DrafterConfig, ModelConfig, TargetConfig
 from dflash_cli.errors import DFlashError
 from dflash_cli.fetch_progress import megabytes
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 USEFUL_CONTEXT = 256  # a smaller one is not worth advising
 
 

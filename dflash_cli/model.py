@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from backends import create_backend
+from dflash_cli.adaptive import Adaptive
+from dflash_cli.backend_setup import ready_backend
 from dflash_cli.config import Config
 from dflash_cli.errors import UsageError
 from dflash_cli.events import BlockDrafted, Event
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from backends.base import Backend
     from backends.drafter import Drafter
     from backends.target import Target
+    from dflash_cli.depth import Depth
 
 
 SAMPLING = tuple(each.name for each in fields(SamplingParams))
 CHANGEABLE = {
     "block", "markdown", "max_new_tokens", "offline", "overlay", "quiet", "raw", "save_events", "show_thinking", "slow",
-    "stop", "system", "theme", "thinking", "verbose", *SAMPLING,
+    "stats", "stop", "system", "theme", "thinking", "verbose", *SAMPLING,
 }  # fmt: skip
 
 
@@ -48,18 +50,26 @@ class Model:
         asked = {name: getattr(self.config, name) for name in SAMPLING}
         return replace(self.defaults, **{name: value for name, value in asked.items() if value is not None})
 
-    def decoder(self, *, batch_size: int = 1, width: int | None = None) -> Decoder:
-        """A decoder with caches of its own, at the configured block size or at `width`."""
+    def decoder(self, *, batch_size: int = 1, width: int | None = None, after: Decoder | None = None) -> Decoder:
+        """A decoder at the configured block size or at `width`.
+
+        `after`: one that is not used any more: its caches, and what they hold, are taken over where they fit.
+        """
         # One verify at a time is all a block of 1 does: then the drafter's context would be work for nothing.
-        backend = self._backend(None if self.config.block == 1 else self.drafter, batch_size)
-        return Decoder(backend, width or self.config.block)
+        drafter = None if self.config.block == 1 else self.drafter
+        backend = self._backend(drafter, batch_size, None if after is None else after.backend)
+        resident = after.resident if after is not None and backend.took_over else None
+        return Decoder(backend, width or self.config.block, self._depth(backend), resident)
 
     def plain_decoder(self) -> Decoder:
         """The baseline: the same loop and weights, no drafter, caches of its own."""
         return Decoder(self._backend(None, 1), 1)
 
-    def _backend(self, drafter: Drafter | None, batch_size: int) -> Backend:
-        return create_backend(self.config.backend, self.target, drafter, max_len=self.max_len, batch_size=batch_size)
+    def _depth(self, backend: Backend) -> Callable[[int], Depth] | None:
+        return Adaptive(self.pair, backend)
+
+    def _backend(self, drafter: Drafter | None, batch_size: int, before: Backend | None = None) -> Backend:
+        return ready_backend(self, drafter, batch_size=batch_size, before=before)
 
     @property
     def thinking(self) -> bool | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.color import ColorSystem
 from rich.console import Console
+from rich.text import Text
 
 from dflash_cli.job_control import JobControl
 from dflash_cli.keys import KeyReader
@@ -58,6 +59,22 @@ class Overlay:
     def dress(self, theme: str) -> None:
         """Take the colours of one of THEMES, from the next answer on."""
         self._theme = THEMES[theme]
+
+    def legend(self) -> list[Text]:
+        """What the overlay's colours or symbols mean, as they are drawn here; then its figures."""
+        look = self._look()
+        samples = (
+            (("[kept]" if look.marks else "kept"), look.theme.accepted, "guessed by the drafter, kept by the model"),
+            (("+own" if look.marks else "own"), look.theme.bonus, "the model's own token, where no guess was kept"),
+            (("~gone~" if look.marks else "gone"), look.theme.rejected, "guesses of the newest block, thrown away"),
+            (("[guess]" if look.marks else "guess"), look.theme.pending, "guesses that the model has not read yet"),
+            (look.glyphs.tau, "", "tokens per pass of the model; 1 without guesses"),
+        )
+        width = max(len(sample) for sample, *_ in samples)
+        return [
+            Text.assemble((sample, "" if look.marks else style), " " * (width - len(sample) + 2), meaning)
+            for sample, style, meaning in samples
+        ]
 
     def take_typed(self) -> str:
         """What was typed while answers streamed, once: for the next prompt, where a last Enter sends nothing yet."""

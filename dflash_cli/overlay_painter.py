@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dflash_cli.overlay import Mode, OverlayState
 from dflash_cli.overlay_open import Markdown, OpenText
-from dflash_cli.overlay_render import Look, before_answer, num_settled, settled, style_of, tail, thought, wrap
+from dflash_cli.overlay_render import Look, before_answer, num_settled, settled, style_of, tail, thought
 from dflash_cli.overlay_strip import strip
 
 MARGIN = 1  # rows of the terminal that are never drawn on: a full screen would scroll
@@ -51,6 +51,7 @@ class Painter:
         self._open = OpenText(markdown)
         self._has_blocks = False  # whether `_open` was taking Markdown in the last frame
         self._is_drawn = False
+        self._height = self._width = 0  # of the live part's text
 
     def frame(self, state: OverlayState, width: int, height: int) -> str:
         """What brings the screen from the last frame to this state; the last frame is the one of a finished state."""
@@ -64,13 +65,23 @@ class Painter:
             if state.turn.passes and state.text:
                 lines += below
         elif state.pieces:
-            live = [*self._live(state, width, rows - len(below)), *below]
+            rest = tail(state, self.mode, self._look, self._taken)
+            text = self._open.view(rest, width, rows - len(below))
+            live = [*self._steadied(text, lines, width, rows - len(below)), *below]
         return self._write(lines, live)
 
     def erase(self) -> str:
         """What takes the live rows from the screen; the next frame draws them where the cursor is then."""
         was_drawn, self._is_drawn = self._is_drawn, False
         return ERASE if was_drawn else ""
+
+    def _steadied(self, text: list[Text], lines: list[Text], width: int, rows: int) -> list[Text]:
+        """With blank rows where rejected drafts that are gone made it longer: the strip must not jump up again."""
+        written = sum(max(1, -(-line.cell_len // width)) for line in lines)
+        height = min(rows, self._height - written) if self.mode == "full" and width == self._width else 0
+        text += [Text()] * (height - len(text))
+        self._height, self._width = len(text), width
+        return text
 
     def _settle(self, state: OverlayState, width: int, rows: int) -> list[Text]:
         """Lines that are over: they ended, or the open one has outgrown the live part and is cut at a full row."""
@@ -79,7 +90,7 @@ class Painter:
         begin = state.answer_at if state.parts.thought else 0  # of the answer; None: thinking is all there is
         if self._markdown is None or self.mode != "off" or begin is None:
             self._has_blocks = False
-            lines = self._open.lines(settled(state, first, count, self._look, calm=self.mode != "off"))
+            lines = self._open.lines(settled(state, first, count, self._look, calm=self.mode != "off"), width)
         else:
             lines = self._settle_blocks(state, first, count, width, begin)
         if state.finished:
@@ -94,7 +105,7 @@ class Painter:
         if first <= begin < count:
             gap = before_answer(state, self._look)
             thinking = settled(state, first, begin, self._look, calm=False)
-            lines = [*self._open.lines(thinking.append_text(gap)), *self._open.end()]
+            lines = [*self._open.lines(thinking.append_text(gap), width), *self._open.end(width)]
             more, self._has_blocks = more[len(gap) :], False
         if not self._has_blocks:
             # What was written of the answer in another mode until here.
@@ -106,21 +117,10 @@ class Painter:
     def _end(self, state: OverlayState, width: int) -> list[Text]:
         if self._has_blocks:
             return self._open.end_blocks(width, self._look)
-        lines = self._open.end()
+        lines = self._open.end(width)
         if not self._look.thinking and state.parts.has_thinking and state.answer_at is None:
             lines.append(Text(thought(state, self._look), style_of("faint", self._look)))
         return lines
-
-    def _live(self, state: OverlayState, width: int, rows: int) -> list[Text]:
-        """The last `rows` rows of what may still change."""
-        text = Text(self._open.text.plain) if self._has_blocks else self._open.text.copy()
-        whole = text.append_text(tail(state, self.mode, self._look, self._taken))
-        live: list[Text] = []
-        for line in reversed(whole.split("\n", allow_blank=True)):
-            live = wrap(line, width) + live
-            if len(live) >= rows:
-                break
-        return live[-rows:]
 
     def _write(self, lines: list[Text], live: list[Text]) -> str:
         if not (lines or live or self._is_drawn):

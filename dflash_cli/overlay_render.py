@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.cells import get_character_cell_size
 from rich.text import Text
 
 from dflash_cli.overlay import Mode, OverlayState
@@ -12,9 +11,6 @@ from dflash_cli.parts import GAP
 from dflash_cli.terminal import printable
 from dflash_cli.themes import Theme
 from dflash_cli.thinking import TAGS
-
-JOINER = "\u200d"
-TAB = 8
 
 
 @dataclass(frozen=True)
@@ -163,26 +159,3 @@ def tail(state: OverlayState, mode: Mode, look: Look, taken: int = 0) -> Text:
 def num_settled(state: OverlayState, mode: Mode) -> int:
     """How many pieces stay as they are whatever comes."""
     return len(state.pieces) if state.finished or mode != "full" else state.newest.at
-
-
-def wrap(line: Text, width: int) -> list[Text]:
-    """A line without newlines cut into rows as a terminal cuts it: at the last column, wherever that is in a word."""
-    if "\t" in line.plain:
-        line = line.copy()
-        line.expand_tabs(TAB)
-    cuts = _cuts(line.plain, width)
-    return list(line.divide(cuts)) if cuts else [line]
-
-
-def _cuts(text: str, width: int) -> list[int]:
-    if text.isascii():
-        return list(range(width, len(text), width))
-    cuts, column, previous = [], 0, ""
-    for i, char in enumerate(text):
-        cells = get_character_cell_size(char)
-        belongs = previous == JOINER or "\U0001f3fb" <= char <= "\U0001f3ff"
-        if column and cells and column + cells > width and not belongs:
-            cuts.append(i)
-            column = 0
-        column, previous = column + cells, char
-    return cuts

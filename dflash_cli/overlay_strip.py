@@ -6,30 +6,56 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from dflash_cli.overlay import Block, OverlayState, Totals
+from dflash_cli.overlay import Block, Cell, OverlayState, Totals
 from dflash_cli.overlay_render import Look, style_of
+
+GAP = "  "
+LABEL_WIDTH = 19
+WIDTH_FOR_LABELS = 56
+ROOM = 12  # columns that figures beside cells or lengths leave for them
 
 
 def strip(state: OverlayState, width: int, rows: int, look: Look) -> list[Text]:
     """`rows` lines under the text, none longer than `width`; fewer where there is nothing to tell yet."""
     if not state.blocks or rows < 1 or width < 1:
         return []
-    figures = _figures(state, look)
     if rows == 1:
-        room = width - len(figures.plain) - 2
-        lines = [_spaced(figures, _cells(state, room, look))]
-    elif rows == 2:
-        lines = [_cells(state, width, look), _spaced(figures, _sparkline(state, width - len(figures.plain) - 2, look))]
+        figures = _figures(state, width - ROOM, look)
+        lines = [_spaced(figures, _cells(state, width - figures.cell_len - len(GAP), look))]
     else:
-        lengths = _sparkline(state, width - len(figures.plain) - 2, look)
-        lines = [_cells(state, width, look), _spaced(figures, lengths), _survival(state, look)]
+        labels = _labels(look, is_short=width < WIDTH_FOR_LABELS)
+        room = width - labels[0].cell_len
+        figures = _figures(state, room - ROOM, look)
+        lengths = _sparkline(state, room - figures.cell_len - len(GAP), look)
+        parts = [
+            _cells(state, room, look),
+            _spaced(figures, lengths),
+            _survival(state, width - labels[2].cell_len, look),
+        ]
+        lines = [Text.assemble(label, part) for label, part in zip(labels[:rows], parts, strict=False)]
     for line in lines:
         line.truncate(width)
     return lines
 
 
+def _labels(look: Look, *, is_short: bool) -> list[Text]:
+    """What the lines mean, all of one width; the first one is the legend of the cells. `is_short`: hardly any."""
+    faint = style_of("faint", look)
+    if is_short:
+        return [Text(), Text(), Text("kept ", faint)]
+    (accepted, kept), (rejected, thrown), _ = _signs(look).values()
+    labels = [
+        Text.assemble((accepted, kept), (" kept ", faint), (rejected, thrown), (" rejected", faint)),
+        Text("tokens per pass", faint),
+        Text("kept by position", faint),
+    ]
+    for label in labels:
+        label.pad_right(LABEL_WIDTH - label.cell_len)
+    return labels
+
+
 def _spaced(*parts: Text) -> Text:
-    return Text("  ").join(part for part in parts if part.plain)
+    return Text(GAP).join(part for part in parts if part.plain)
 
 
 def _cells(state: OverlayState, width: int, look: Look) -> Text:
@@ -46,21 +72,36 @@ def _cells(state: OverlayState, width: int, look: Look) -> Text:
 
 def block_cells(block: Block, look: Look) -> Text:
     """A sign for each slot of a block."""
+    signs = _signs(look)
+    return Text.assemble(*(signs[cell] for cell in block.cells))
+
+
+def _signs(look: Look) -> dict[Cell, tuple[str, str]]:
+    """Of a slot: its sign and style."""
     glyphs = look.glyphs
-    signs = {
+    return {
         "accepted": (glyphs.accepted, style_of("calm_accepted", look)),
         # Struck through, an empty cell would read as a full one.
         "rejected": (glyphs.rejected, style_of("rejected", look).replace("strike", "").strip()),
         "unreached": (glyphs.unreached, style_of("faint", look)),
     }
-    return Text.assemble(*(signs[cell] for cell in block.cells))
 
 
-def _figures(state: OverlayState, look: Look) -> Text:
+def _figures(state: OverlayState, width: int, look: Look) -> Text:
+    """The turn's, then what else there is room for."""
     parts = [_speed(state.turn, look), _apart(state, look)]
     if state.earlier.passes:
-        parts.append("session " + _speed(state.session, look))
-    return Text(look.glyphs.separator.join(part for part in parts if part), style_of("faint", look))
+        parts.append(f"session {_speed(state.session, look)}")
+    return Text(_fitting(parts, look.glyphs.separator, width), style_of("faint", look))
+
+
+def _fitting(parts: Iterable[str], separator: str, width: int) -> str:
+    """The first part, and as many of the others as there is room for."""
+    text = ""
+    for part in parts:
+        longer = separator.join(each for each in (text, part) if each)
+        text = longer if len(longer) <= width or not text else text
+    return text
 
 
 def _apart(state: OverlayState, look: Look) -> str:
@@ -77,7 +118,7 @@ def _speed(totals: Totals, look: Look) -> str:
         parts.append(f"{look.glyphs.tau} {totals.tau:.2f}")
     if totals.tokens_per_s is not None:
         parts.append(f"{totals.tokens_per_s:.1f} tok/s")
-    return " ".join(parts)
+    return ", ".join(parts)
 
 
 def _sparkline(state: OverlayState, width: int, look: Look) -> Text:
@@ -90,17 +131,23 @@ def _sparkline(state: OverlayState, width: int, look: Look) -> Text:
     return Text(bars, style_of("calm_accepted", look))
 
 
-def _survival(state: OverlayState, look: Look) -> Text:
+def _survival(state: OverlayState, width: int, look: Look) -> Text:
     """A bar for each draft position, and the shares at the first, the middle and the last one."""
     shares = state.survival
     places = sorted({0, len(shares) // 2, len(shares) - 1})
-    told = ", ".join(f"{place + 1}: {shares[place]:.0%}" for place in places)
-    line = Text("survival by position ", style_of("faint", look))
-    return line.append(_bars(shares, look), style_of("calm_accepted", look)).append(f" {told}", style_of("faint", look))
+    each = [f"{_ordinal(place + 1)} {shares[place]:.0%}" for place in places]
+    told = _fitting(each, ", ", width - len(shares) - len(GAP))
+    bars = Text(_bars(shares, look), style_of("calm_accepted", look))
+    return _spaced(bars, Text(told, style_of("faint", look)))
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def _bars(shares: Iterable[float], look: Look) -> str:
     """A sign for each share; what is more than nothing shows."""
     levels = look.glyphs.levels
     top = len(levels) - 1
-    return "".join(levels[max(1, round(share * top)) if share > 0 else 0] for share in shares)
+    return "".join(levels[max(1, round(share * top))] if share > 0 else look.glyphs.unreached for share in shares)

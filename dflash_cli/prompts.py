@@ -86,7 +86,7 @@ def _lines(name: str, text: str, system: str | None) -> Iterator[Prompt]:
 def _from_line(where: str, line: str, system: str | None) -> Prompt:
     try:
         entry = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DFlashError(f"{where} is not JSON ({error}); expected an object with prompt or messages") from None
     if isinstance(entry, str):
         entry = {"prompt": entry}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import time
@@ -17,12 +18,14 @@ from dflash_cli.answering import Answered, answer
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import Event, Finished
+from dflash_cli.interrupts import uninterrupted
 from dflash_cli.options import settings
 from dflash_cli.prompts import Prompt, read_prompts
 from dflash_cli.startup import load_model
 from dflash_cli.stats import AnswerStats, counted
-from dflash_cli.terminal import AnswerOutput
-from dflash_cli.trace import TraceWriter, head_of, record
+from dflash_cli.stats_store.keeper import TurnKeeper
+from dflash_cli.terminal import AnswerOutput, printable
+from dflash_cli.trace import Recording, TraceWriter, head_of, record
 
 if TYPE_CHECKING:
     from dflash_cli.compare import Comparison
@@ -61,16 +64,19 @@ def run_command(
     for remark in model.idle_settings():
         say(config, remark)
     runner = Runner(model, prompts, trace)
-    if jsonl:
-        runner.many(rows)
-    else:
-        runner.each(as_json, comparing)
+    try:
+        if jsonl:
+            runner.many(rows)
+        else:
+            runner.each(as_json, comparing)
+    finally:
+        runner.keeper.close()
 
 
 def say(config: Config, line: str, *, only_verbose: bool = False) -> None:
     """A remark for people, on stderr."""
     if not config.quiet and (config.verbose or not only_verbose):
-        click.echo(f"dflash: {line}", err=True)
+        click.echo(printable(f"dflash: {line}"), err=True)
 
 
 class Runner:
@@ -78,6 +84,7 @@ class Runner:
 
     def __init__(self, model: Model, prompts: list[Prompt], trace: TraceWriter | None = None) -> None:
         self.model, self.prompts, self.config, self._trace = model, prompts, model.config, trace
+        self.keeper = TurnKeeper("run")
         self.encoded = [model.encode(prompt.messages) for prompt in prompts]
         for prompt, ids in zip(prompts, self.encoded, strict=True):
             if len(ids) >= model.max_len:
@@ -98,11 +105,16 @@ class Runner:
         for index in range(len(self.prompts)):
             seen: Seen = []
             answered = self._answer(decoder, index, seen, streaming=not as_json)
-            compared = None if plain is None or answered.interrupted else self._compare(plain, index, answered.stats)
+            plainly, compared = None, None
+            if plain is not None and not answered.interrupted:
+                plainly = answer(self.model, plain, self.encoded[index]).stats
+                compared = self._compare(plain, index, answered.stats, plainly)
             self._tell(decoder, answered.stats, compared)
             if as_json:
                 emit(self._object(index, decoder, answered.stats, answered.text, compared))
-            self._record(decoder, index, seen)
+            recording = self._record(decoder, index, seen)
+            stats, text = answered.stats, answered.text
+            self._say(self.keeper.remember(self.model, decoder, stats, text, recording=recording, plain=plainly))
             if answered.interrupted or (compared is not None and compared.interrupted):
                 raise KeyboardInterrupt
 
@@ -126,15 +138,18 @@ class Runner:
             output.end()
         return answered
 
-    def _record(self, decoder: Decoder, index: int, seen: Seen) -> None:
-        if self._trace is not None:
-            head = head_of(self.model, decoder, self.prompts[index].messages[-1]["content"])
-            self._trace.write(record(seen, self.model.codec, self.config.stop, head))
+    def _record(self, decoder: Decoder, index: int, seen: Seen) -> Recording | None:
+        if self._trace is None:
+            return None
+        head = head_of(self.model, decoder, self.prompts[index].messages[-1]["content"])
+        recording = record(seen, self.model.codec, self.config.stop, head)
+        self._trace.write(recording)
+        return recording
 
-    def _compare(self, plain: Decoder, index: int, stats: AnswerStats) -> Comparison:
+    def _compare(self, plain: Decoder, index: int, stats: AnswerStats, plainly: AnswerStats) -> Comparison:
         from dflash_cli.compare import compare
 
-        return compare(plain, self.encoded[index], stats, answer(self.model, plain, self.encoded[index]).stats)
+        return compare(plain, self.encoded[index], stats, plainly)
 
     def _tell(self, decoder: Decoder, stats: AnswerStats, compared: Comparison | None) -> None:
         say(self.config, f"{stats.summary()}{self._where(decoder)}")
@@ -151,7 +166,8 @@ class Runner:
         stats = [AnswerStats() for _ in self.prompts]
         texts = [AnswerText(self.model.codec, ids, self.config.stop) for ids in self.encoded]
         seen: dict[int, Seen] = {}
-        done: dict[int, bool] = {}
+        done: dict[int, bool] = {}  # finished answers, and whether they are told
+        first = 0  # all before it are told
         requests = (self._begun(index, stats[index]) for index in range(len(self.prompts)))
 
         def tell(index: int) -> None:
@@ -167,14 +183,23 @@ class Runner:
                         continue
                     done[index] = False
                     advance(len(stats[index].ids))
-                    while done.get(first := sum(done.values())) is False:
-                        tell(first)
-                    self._record(decoder, index, seen.pop(index))
-        except (KeyboardInterrupt, DFlashError):
+                    while done.get(first) is False:
+                        uninterrupted(functools.partial(tell, first))  # not half, and not twice
+                        first += 1
+                    recording = self._record(decoder, index, seen.pop(index))
+                    # Written when all is answered: nothing here may wait for the disk.
+                    self.keeper.note(self.model, decoder, stats[index], texts[index].text, recording=recording)
+        except (KeyboardInterrupt, DFlashError, RuntimeError, MemoryError):  # torch runs out as RuntimeError
             # What is finished but had to wait for an earlier answer is not lost.
             for index in sorted(each for each, told in done.items() if not told):
                 tell(index)
             raise
+        finally:
+            self._say(self.keeper.write())
+
+    def _say(self, remark: str) -> None:
+        if remark:
+            say(self.config, remark)
 
     def _begun(self, index: int, stats: AnswerStats) -> Request:
         stats.begun = time.perf_counter()  # waiting for a free row is not time to first token

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.paths import write_private
+from dflash_cli.terminal import printable
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -52,7 +53,8 @@ class Turn(Protocol):
 def to_json(title: str, model_name: str, system: str | None, turns: Sequence[Turn]) -> str:
     """A JSON object with a newline: `schema`, `title`, `model`, `system` (or null) and `turns`.
 
-    Of a turn: `prompt`, `thinking`, `answer`, `interrupted` and the figures under their names in `run --json`.
+    Of a turn: `prompt`, `thinking`, `answer`, `interrupted` and the figures under their names in `run --json`. What
+    could act on a terminal, and what UTF-8 cannot hold, stands as JSON's own escapes.
     """
     page = {
         "schema": SCHEMA,
@@ -61,7 +63,11 @@ def to_json(title: str, model_name: str, system: str | None, turns: Sequence[Tur
         "system": system,
         "turns": [_as_dict(turn) for turn in turns],
     }
-    return json.dumps(page, ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(page, ensure_ascii=False, indent=2)
+    for char in sorted(set(text)):
+        if printable(char) != char:
+            text = text.replace(char, f"\\u{ord(char):04x}")
+    return text + "\n"
 
 
 def _as_dict(turn: Turn) -> dict[str, object]:
@@ -81,25 +87,33 @@ def _as_dict(turn: Turn) -> dict[str, object]:
 
 
 def to_markdown(title: str, model_name: str, system: str | None, turns: Sequence[Turn]) -> str:
-    """A Markdown page. A text that could change what is around it stands in a fence, where it is shown as it is."""
+    """A Markdown page, to be read: with symbols for what could act on a terminal.
+
+    A text that could change what is around it stands in a fence, where it is shown as it is.
+    """
     parts = [f"# {_escaped(title)}", f"Model: {_code(model_name)}"]
     if system:
-        parts += [f"## {SYSTEM}", _verbatim(system)]
+        parts += [f"## {SYSTEM}", _verbatim(printable(system))]
     for turn in turns:
-        parts += [f"## {USER}", _verbatim(turn.prompt), f"## {ANSWER}"]
+        parts += [f"## {USER}", _verbatim(printable(turn.prompt)), f"## {ANSWER}"]
         if turn.thinking.strip():
-            parts += ["<details>\n<summary>Thinking</summary>", _page(turn.thinking), "</details>"]
+            parts += ["<details>\n<summary>Thinking</summary>", _page(printable(turn.thinking)), "</details>"]
         if turn.answer.strip():
-            parts.append(_page(turn.answer))
+            parts.append(_page(printable(turn.answer)))
         parts.append(f"*{_escaped(turn.stats.summary())}*")
     return "\n\n".join(parts) + "\n"
 
 
 def _escaped(text: str) -> str:
-    return _MEANS_SOMETHING.sub(r"\\\1", " ".join(text.split()))
+    return _MEANS_SOMETHING.sub(r"\\\1", _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
 
 
 def _code(text: str) -> str:
+    text = _one_line(text)
     marks = "`" * (_longest_run(text) + 1)
     space = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{marks}{space}{text}{space}{marks}"
@@ -154,11 +168,14 @@ def write_export(
     Raises UsageError for a name that ends neither in .md nor in .json, DFlashError for a file that exists (unless
     `overwrite`) or that cannot be written.
     """
-    path = path.expanduser()
+    try:
+        path = path.expanduser()
+    except RuntimeError:
+        raise UsageError(f"cannot write {path}: there is no user with that home folder") from None
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:
         raise UsageError(f"{path} says nothing about its format; expected a name that ends in {' or '.join(WRITERS)}")
-    if not path.parent.is_dir():
+    if not _is_folder(path.parent):
         raise DFlashError(f"cannot write {path}: the folder {path.parent} does not exist")
     data = writer(title, model_name, system, turns).encode("utf-8", "replace")
     if overwrite:
@@ -166,6 +183,13 @@ def write_export(
     else:
         _write_new(path, data)
     return path
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long
+        return False
 
 
 def _write_new(path: Path, data: bytes) -> None:

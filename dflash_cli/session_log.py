@@ -21,6 +21,7 @@ from dflash_cli.session_records import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dflash_cli.conversation import Turn
@@ -85,32 +86,34 @@ class SessionLog:
 
     def append_turn(self, turn: Turn, recording: Recording | None = None) -> None:
         """Save a turn that is over, and the events of its answer where they are given."""
-        self._add(turn_to_record(turn, recording), turn)
-        self._save()
+        self._save([(turn_to_record(turn, recording), turn)])
 
-    def undo(self) -> None:
-        """The last turn is no longer part of the conversation."""
-        self._change("undo")
+    def append_turns(self, turns: Sequence[Turn]) -> None:
+        """Save the turns of a chat that was not saved so far: all of them at once."""
+        self._save([(turn_to_record(turn), turn) for turn in turns])
+
+    def undo(self, count: int = 1) -> None:
+        """The last `count` turns are no longer part of the conversation."""
+        self._change("undo", min(count, len(self.state.saved_turns)))
 
     def clear(self) -> None:
         """No turn is part of the conversation any longer."""
-        self._change("clear")
+        self._change("clear", min(1, len(self.state.saved_turns)))
 
-    def _change(self, kind: str) -> None:
-        if self.state.saved_turns:
-            self._add({"type": kind, "time": now()})
-            self._save()
+    def _change(self, kind: str, count: int) -> None:
+        self._save([({"type": kind, "time": now()}, None)] * count)
 
     def rename(self, name: str) -> None:
         """Call the chat `name`. Raises UsageError for a name that cannot be or that another chat has."""
         name = check_name(name)
-        if name == self.name:
-            return
+        if name != self.name:
+            uninterrupted(lambda: self._rename(name))  # the file must not move without our knowing
+
+    def _rename(self, name: str) -> None:
         self._lock = self._store.move(self.name, name, self._lock, has_file=self._has_file)
         self.name = name
         if self._has_file:
-            self._add({"type": "rename", "time": now(), "name": name})
-            self._save()
+            self._save([({"type": "rename", "time": now(), "name": name}, None)])
 
     def close(self) -> None:
         """Save what could not be saved before, and let others open the chat."""
@@ -126,16 +129,21 @@ class SessionLog:
         self.state.add(record, turn)
         self._unsaved.append(encode(record))
 
-    def _save(self) -> None:
-        self._is_due = True
+    def _save(self, records: Sequence[tuple[Record, Turn | None]]) -> None:
+        """Add the records and write all there is; Ctrl-C waits."""
+        if not records:
+            return
         try:
-            uninterrupted(self._write)
+            uninterrupted(lambda: self._write(records))
         except DFlashError as err:
             if not self._has_told:
                 self._has_told = True
                 raise DFlashError(f"{err}. It is tried again after each turn and when you leave") from err
 
-    def _write(self) -> None:
+    def _write(self, records: Sequence[tuple[Record, Turn | None]] = ()) -> None:
+        for record, turn in records:
+            self._add(record, turn)
+        self._is_due = True
         if self._has_file:
             append(self.path, self._unsaved)
         else:

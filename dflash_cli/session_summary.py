@@ -78,7 +78,7 @@ def summarize(name: str, path: Path, changed: float) -> Summary:
         changed=changed,
         created=str(session.get("created", "")),
         num_turns=len(turns),
-        pair=str(pair.get("pair", "")),
+        pair=" ".join(str(pair.get("pair", "")).split()),
         target=str(pair.get("target", "")),
         prompt=prompt if isinstance(prompt, str) else "",
         problem=problem,

@@ -90,8 +90,13 @@ def show_command(name: str, as_json: bool) -> None:
     store = SessionStore()
     name = store.find(name)
     reading = store.read(name)
-    AnswerOutput().write(to_json(*_page(name, reading)) if as_json else _as_text(reading))
+    _print(to_json(*_page(name, reading)) if as_json else _as_text(reading))
     _complain(reading)
+
+
+def _print(text: str) -> None:
+    """A file may hold, as JSON's escapes, halves of characters that no output takes."""
+    AnswerOutput().write(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _as_text(reading: Reading) -> str:
@@ -115,7 +120,7 @@ def export_command(name: str, file: str, force: bool) -> None:
     name = store.find(name)
     reading = store.read(name)
     if file == "-":
-        AnswerOutput().write(to_markdown(*_page(name, reading)))
+        _print(to_markdown(*_page(name, reading)))
     else:
         path = write_export(Path(file), *_page(name, reading), overwrite=force)
         click.echo(printable(f"dflash: {in_words(len(reading.state.saved_turns))} written to {path}"), err=True)

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,33 @@ class Whole(Kind):
         if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text, re.ASCII):
             raise self.wrong(text)
         return self.check(int(text))
+
+
+class WholeOrAuto(Kind):
+    """A whole number of at least `low`, or the word `auto`, which is None."""
+
+    metavar = "N|auto"
+    choices = ("auto",)
+
+    def __init__(self, low: int) -> None:
+        self._whole = Whole(low)
+        self.expected = f"{self._whole.expected}, or auto"
+
+    def check(self, value: object) -> int | None:
+        """See Kind."""
+        return self._or_auto(value, self._whole.check)
+
+    def parse(self, text: str) -> int | None:
+        """See Kind."""
+        return self._or_auto(text, self._whole.parse)
+
+    def _or_auto(self, value: Any, take: Callable[[Any], int]) -> int | None:
+        if value == "auto":
+            return None
+        try:
+            return take(value)
+        except ValueError:
+            raise self.wrong(value) from None
 
 
 class Number(Kind):

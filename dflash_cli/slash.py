@@ -33,6 +33,8 @@ class Command:
     handler: Callable[[Chat, str], None]
     aliases: tuple[str, ...] = ()
     words: Callable[[Chat, Sequence[str]], Iterable[str]] = no_words
+    more: str = ""
+    """What `/help NAME` adds."""
 
 
 def one_of(*choices: str) -> Callable[[Chat, Sequence[str]], Iterable[str]]:

@@ -66,9 +66,10 @@ COMMANDS = (
     Command(
         "/overlay",
         "[off|tokens|full]",
-        "Show what was drafted, kept and corrected; F2 does so in mid-answer.",
+        "Show what was guessed and kept; F2 does so in mid-answer.",
         _overlay,
         words=one_of(*MODES),
+        more="`off` shows the answer alone, as Markdown; `tokens` colours it; `full` adds guesses and figures.",
     ),
     Command("/slow", "[N|off]", "Show at most N steps a second.", _slow, words=one_of("1", "2", "5", "off")),
     Command(

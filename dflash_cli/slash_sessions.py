@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_cli.errors import DFlashError, UsageError
+from dflash_cli.interrupts import uninterrupted
 from dflash_cli.session_options import saved_names
 from dflash_cli.slash import PATHS, Command
 
 if TYPE_CHECKING:
     from dflash_cli.chat import Chat
-    from dflash_cli.session_log import SessionLog
 
 UNTITLED = "Chat"
 LISTED = 20  # chats that /sessions shows
@@ -20,41 +20,47 @@ LISTED = 20  # chats that /sessions shows
 
 def _save(chat: Chat, name: str) -> None:
     if chat.log is None:
-        chat.log = _log_of(chat)
-    if name:
+        _begin(chat, name or None)
+    elif name:
         chat.log.rename(name)
+    assert chat.log is not None
     when = "saved as" if chat.log.is_saved else "to be saved, with its first answer, as"
     chat.say(f"this chat is {when} {chat.log.name!r}")
 
 
-def _log_of(chat: Chat) -> SessionLog:
-    """A log for a chat that has not been saved so far, with the turns it has."""
+def _begin(chat: Chat, name: str | None) -> None:
+    """Save from now on a chat that has not been saved so far, with the turns it has."""
     from dflash_cli.session_store import SessionStore
 
-    log = SessionStore().open_new()
-    log.note(chat.conversation.model, chat.conversation.decoder)
-    for turn in chat.conversation.turns:
-        log.append_turn(turn)
-    return log
+    chat.log = SessionStore().open_new(name)
+    chat.log.note(chat.conversation.model, chat.conversation.decoder)
+    chat.log.append_turns(chat.conversation.turns)
 
 
 def _load(chat: Chat, name: str) -> None:
-    from dflash_cli.session_store import SessionStore
-
     if not name:
         raise UsageError("/load takes the name of a saved chat; /sessions lists them")
     if chat.log is not None and chat.log.is_saved and chat.log.name == name:
         raise UsageError(f"this chat is {name!r}")
+    old = chat.log
+    try:
+        uninterrupted(lambda: _go_on(chat, name))  # no turn of one chat may go to the file of the other
+    finally:
+        if old is not None and chat.log is not old:
+            old.close()
+
+
+def _go_on(chat: Chat, name: str) -> None:
+    from dflash_cli.session_store import SessionStore
+
     log = SessionStore().resume(name)
     try:
         chat.conversation.take_up(log.state.turns, log.state.system)
     except BaseException:
         log.close()
         raise
-    old, chat.log = chat.log, log
+    chat.log = log
     chat.say(log.describe(chat.conversation.model))
-    if old is not None:
-        old.close()
 
 
 def _sessions(chat: Chat, _argument: str) -> None:

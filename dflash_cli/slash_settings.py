@@ -22,7 +22,6 @@ ON_OFF = ("on", "off")
 THINK = (*ON_OFF, "hide")
 DEFAULT = "default"
 """The word that takes a setting back to its default."""
-OWN_BLOCK = ("auto", DEFAULT)
 
 
 def _model(chat: Chat, name: str) -> None:
@@ -44,7 +43,7 @@ def _backend(chat: Chat, name: str) -> None:
 
 
 def _block(chat: Chat, word: str) -> None:
-    _set_or_show(chat, SETTINGS["block"], DEFAULT if word in OWN_BLOCK else word)
+    _set_or_show(chat, SETTINGS["block"], word)
 
 
 def _spec(chat: Chat, word: str) -> None:
@@ -53,8 +52,7 @@ def _spec(chat: Chat, word: str) -> None:
         chat.conversation.speculate(word == "on")
         _note(chat)
     decoder = chat.conversation.decoder
-    width = f"on, blocks of {decoder.width}" if decoder.width > 1 else "off, plain decoding"
-    chat.say(f"speculation {width}")
+    chat.say(f"speculation {'on' if decoder.width > 1 else 'off'}, {decoder.block_in_words}")
 
 
 def _system(chat: Chat, text: str) -> None:
@@ -145,14 +143,15 @@ def _changes(chat: Chat, setting: Setting, value: Any) -> dict[str, Any]:
         changes["draft"] = None
     if setting.name in ("model", "draft") and chat.conversation.model.config.block is not None:
         changes["block"] = None
-        chat.say("the block size is the new drafter's own again")
+        chat.say("the block size is auto again")
     return changes
 
 
 def apply(chat: Chat, changes: dict[str, Any]) -> bool:
     """Change settings of the running chat, and tell what it led to. False where Ctrl-C came: then nothing changed."""
     conversation = chat.conversation
-    decoder = conversation.decoder if not conversation.is_released else None
+    # Not the decoder itself: whoever holds it keeps its memory from the new one.
+    has_read = not conversation.is_released and conversation.decoder.resident[0].length > 0
     try:
         change(conversation, changes, chat.say)
     except KeyboardInterrupt:
@@ -163,16 +162,16 @@ def apply(chat: Chat, changes: dict[str, Any]) -> bool:
     for name, act in _SHOWN.items():
         if name in changes:
             act(chat, changes[name])
-    if conversation.decoder is not decoder:
-        _tell_switched(chat, "model" in changes or "draft" in changes)
+    if not conversation.is_released:
+        _tell_switched(chat, "model" in changes or "draft" in changes, has_read=has_read)
     for remark in set(conversation.model.idle_settings()) if changes.keys() & _CAN_IDLE else ():
         chat.say(remark)
     _note(chat)
     return True
 
 
-def _tell_switched(chat: Chat, has_new_pair: bool) -> None:
-    """What answers now, and what that means for the turns there are."""
+def _tell_switched(chat: Chat, has_new_pair: bool, *, has_read: bool) -> None:
+    """What answers now, and what that means for the turns there are. `has_read`: until now they were in the cache."""
     from dflash_cli.chat import ready_line
 
     conversation = chat.conversation
@@ -186,12 +185,12 @@ def _tell_switched(chat: Chat, has_new_pair: bool) -> None:
             f"the conversation has {length} tokens and the context holds {conversation.max_len}: nothing is dropped, "
             "but no answer fits until /undo or /clear makes room"
         )
-    elif not conversation.decoder.resident[0].length:
+    elif has_read and not conversation.decoder.resident[0].length:
         chat.say(f"the conversation ({length} tokens) is read anew with your next message")
 
 
 def _note(chat: Chat) -> None:
-    if chat.log is not None:
+    if chat.log is not None and not chat.conversation.is_released:
         chat.log.note(chat.conversation.model, chat.conversation.decoder)
 
 
@@ -232,7 +231,7 @@ COMMANDS = (
     Command("/model", "[NAME]", "Talk with another model; the conversation stays.", _model, words=_words_of("model")),
     Command("/draft", "[NAME|none]", "Use another drafter, or none.", _draft, words=_words_of("draft")),
     Command("/backend", "[NAME]", "Compute in another way.", _backend, words=one_of("auto", *BACKENDS)),
-    Command("/block", "[N|default]", "Tokens of a drafted block.", _block, words=one_of(DEFAULT)),
+    Command("/block", "[N|auto]", "Tokens of a block; auto: what pays here and now.", _block, words=one_of("auto")),
     Command("/spec", "[on|off]", "Decode with the drafter, or plainly.", _spec, words=one_of(*ON_OFF)),
     Command(
         "/think", "[on|off|hide]", "Let the model think before it answers, or hide that.", _think, words=one_of(*THINK)

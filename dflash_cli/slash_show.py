@@ -93,7 +93,7 @@ def _used(chat: Chat) -> dict[str, str]:
             "backend": decoder.backend.name,
             "device": str(decoder.backend.device),
             "dtype": str(decoder.backend.dtype).removeprefix("torch."),
-            "block": str(decoder.width),
+            "block": str(decoder.width) if decoder.depth is None else f"auto, up to {decoder.width}",
         }
     return used
 

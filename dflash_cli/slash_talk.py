@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from dflash_cli.conversation import SHORT_MESSAGE
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.hints import ways_to_room
 from dflash_cli.slash import Command
@@ -40,9 +39,8 @@ def _undo(chat: Chat, word: str) -> None:
         raise UsageError(f"there {'is' if there == 1 else 'are'} only {_turns(there)} to take back" if there else NONE)
     taken = chat.conversation.undo(count)
     chat.say(f"took back {_turns(count)}, from {_named(taken[0])} on")
-    for _ in taken:
-        if chat.log is not None:
-            chat.log.undo()
+    if chat.log is not None:
+        chat.log.undo(len(taken))
 
 
 def _retry(chat: Chat, _argument: str) -> None:
@@ -52,9 +50,9 @@ def _retry(chat: Chat, _argument: str) -> None:
     if remark := _same_text(conversation):
         chat.say(remark)
     (last,) = conversation.undo()
-    _log_undo(chat)
     there = len(conversation.turns)
     try:
+        _log_undo(chat)
         chat.submit(last.prompt)
     finally:
         if len(conversation.turns) == there:
@@ -183,16 +181,15 @@ def _sum(parts: Iterable[Acceptance]) -> Acceptance:
 def context_rows(conversation: Conversation) -> Iterator[tuple[str, str]]:
     """Tokens used and left, by part. A part counts what it adds to the prompt, as the template renders it now."""
     model, turns = conversation.model, conversation.turns
-    bare = len(model.with_config(system=None).encode([SHORT_MESSAGE]))
     sizes = [len(conversation.encode_first(count)) for count in range(len(turns) + 1)]
     limit = conversation.max_len
     yield "used", f"{sizes[-1]} of {limit} tokens ({sizes[-1] / limit:.0%}), {max(0, limit - sizes[-1])} left"
-    yield "template", f"{bare}  with a message of one word"
-    if model.config.system:
-        yield "system", f"{sizes[0] - bare}  the system prompt"
+    system = "the system prompt and " if model.config.system else ""  # which may take the place of the template's own
+    yield "template", f"{sizes[0]}  with {system}a message of one word"
     for number, (turn, before, after) in enumerate(zip(turns, sizes, sizes[1:], strict=False), 1):
         yield f"turn {number}", f"{after - before}  {_named(turn)}"
-    yield "for more", ways_to_room(conversation)
+    if turns:
+        yield "for more", ways_to_room(conversation)
 
 
 def _named(turn: Turn) -> str:

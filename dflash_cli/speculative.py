@@ -18,6 +18,7 @@ from dflash_cli.sampling import SamplingParams, choose, count_accepted, penalise
 
 if TYPE_CHECKING:
     from backends.base import Backend
+    from dflash_cli.depth import Depth
 
 
 class StopFinder(Protocol):
@@ -113,8 +114,18 @@ class Answer:
 class Decoder:
     """Turns prompts into events over a backend, and keeps what the cache holds from one prompt to the next."""
 
-    def __init__(self, backend: Backend, width: int | None = None) -> None:
-        """`width`: ids a verify pass takes, anchor included; 1 decodes plainly. None = the drafter's trained block."""
+    def __init__(
+        self,
+        backend: Backend,
+        width: int | None = None,
+        depth: Callable[[int], Depth] | None = None,
+        resident: list[Resident] | None = None,
+    ) -> None:
+        """`width`: ids a verify pass takes, anchor included; 1 decodes plainly.
+
+        None: as many as `depth` (see `adaptive.Adaptive`) finds best for each block, without it those the drafter was
+        trained for. `resident`: what the cache of each row holds already.
+        """
         if width is not None and not 1 <= width <= backend.block_size:
             why = (
                 f"the drafter was trained on blocks of {backend.block_size}" if backend.block_size > 1 else "no drafter"
@@ -122,16 +133,29 @@ class Decoder:
             raise UsageError(f"block size {width} is not possible ({why}); expected 1 to {backend.block_size}")
         self.backend = backend
         self.width = width or backend.block_size
+        """The widest that a pass gets."""
         self.clock = Clock(backend.device)
         # To read the drafts before they are verified would cost another synchronisation on any other device.
         self.tells_early = backend.device.type == "cpu"
-        self.resident = [Resident() for _ in range(backend.batch_size)]
+        self.resident = [Resident() for _ in range(backend.batch_size)] if resident is None else resident
+        self._make_depth = depth
+        self.depth: Depth | None = None
+        if depth is not None and width is None and backend.block_size > 1:
+            start = min(max(each.length for each in self.resident), backend.max_len - 1)
+            self.depth = depth(start)
+            for each in self.resident:
+                each.length = min(each.length, start)
 
     def with_width(self, width: int | None) -> Decoder:
         """The same backend and cache at another width; what the cache holds stays known to both."""
-        other = Decoder(self.backend, width)
-        other.resident = self.resident
-        return other
+        return Decoder(self.backend, width, self._make_depth, self.resident)
+
+    @property
+    def block_in_words(self) -> str:
+        """How it decodes."""
+        if self.width == 1:
+            return "plain decoding"
+        return f"blocks of {self.width}" if self.depth is None else f"blocks of up to {self.width}"
 
     def generate(self, request: Request) -> Iterator[Event]:
         """The events of one answer: Prefilled, then BlockDrafted and BlockVerified a block, then Finished.
@@ -183,6 +207,8 @@ class Decoder:
         logits = self.backend.prefill(ids, reused, answer.row)
         first = answer.choose(logits.unsqueeze(0), prompt_ids[-1:]).tolist()
         self.resident[answer.row] = Resident(answer.ids, len(prompt_ids))
+        if self.depth is not None and self.backend.batch_size == 1:
+            self.depth.new_turn()
         answer.started = time.perf_counter()
         kept, reason = answer.commit(first)
         yield Prefilled(len(prompt_ids), reused, kept, (answer.started - begun) * 1e3)
@@ -191,7 +217,7 @@ class Decoder:
 
     def _step(self, running: dict[int, Answer]) -> Iterator[tuple[int, Event]]:
         """One block of every row: draft, choose, verify, accept, the one host copy, then commit and tell."""
-        backend, width = self.backend, self.width
+        backend, width = self.backend, self.width if self.depth is None else self.depth.width()
         self._check_undisturbed(running)
         rows = range(backend.batch_size)
         # An idle row computes junk past what it holds, which the next prefill there may still reuse.
@@ -212,19 +238,28 @@ class Decoder:
         told = torch.cat((block, choices, count_accepted(block, choices).unsqueeze(1)), 1)
         marks.append(self.clock.mark())
         host = told.tolist()
-        draft_ms, verify_ms = self.clock.ms(marks[0], marks[1]), self.clock.ms(marks[2], marks[3])
-        for row, answer in list(running.items()):
-            drafts, own, accepted = host[row][1:width], host[row][width:-1], host[row][-1]
-            kept, reason = answer.commit(own[: accepted + 1])
-            self.resident[row].length = answer.start
-            if drafts and not self.tells_early:
-                yield row, BlockDrafted(start[row], tuple(drafts))
-            # A stop inside the accepted drafts ends the count there: the drafts after it were never in question.
-            num_drafted = len(kept) if len(kept) <= accepted else width - 1
-            counted = min(accepted, len(kept))
-            yield row, BlockVerified(start[row], counted, kept, num_drafted, draft_ms, verify_ms)
+        ms = self.clock.ms(marks[0], marks[1]) if width > 1 else 0.0, self.clock.ms(marks[2], marks[3])
+        done = [(row, *self._commit(answer, start[row], host[row], ms)) for row, answer in running.items()]
+        if self.depth is not None:
+            self.depth.observe_rows(width, [(event.accepted, event.num_drafted) for _, event, _ in done], *ms)
+        for row, event, reason in done:
+            if width > 1 and not self.tells_early:
+                yield row, BlockDrafted(start[row], tuple(host[row][1:width]))
+            yield row, event
             if reason is not None:
-                yield row, self._finish(answer, reason)
+                yield row, self._finish(running[row], reason)
+
+    def _commit(
+        self, answer: Answer, start: int, told: Sequence[int], ms: tuple[float, float]
+    ) -> tuple[BlockVerified, FinishReason | None]:
+        """Take what a row's verify pass gave; `told`: its block [w], the target's own ids [w], how many were kept."""
+        width = len(told) // 2
+        own, accepted = told[width:-1], told[-1]
+        kept, reason = answer.commit(own[: accepted + 1])
+        self.resident[answer.row].length = answer.start
+        # A stop inside the accepted drafts ends the count there: the drafts after it were never in question.
+        num_drafted = len(kept) if len(kept) <= accepted else width - 1
+        return BlockVerified(start, min(accepted, len(kept)), kept, num_drafted, *ms), reason
 
     def _check_undisturbed(self, running: dict[int, Answer]) -> None:
         if any(self.resident[row].ids is not answer.ids for row, answer in running.items()):

@@ -97,7 +97,7 @@ class AnswerStats:
             self.prompt_tokens, self.reused_tokens = event.prompt_len, event.reused_len
             self.ttft_ms, self.prefill_ms = (self.first_at - self.begun) * 1e3, event.ms
             self.ids += event.new_ids
-            self.thinking_tokens += sum(thinking)
+            self._count_thinking(thinking)
         elif isinstance(event, BlockVerified):
             self._add_pass(event, thinking)
         elif isinstance(event, Finished):
@@ -108,12 +108,18 @@ class AnswerStats:
         self.lengths.append(len(event.new_ids))
         self.accepted_each.append(event.accepted)
         self.drafted_each.append(event.num_drafted)
-        self.thinking_tokens += sum(thinking)
-        self.thinking_passes += bool(thinking and thinking[0])
+        self._count_thinking(thinking)
+        if thinking and thinking[0]:
+            self.thinking_passes = len(self.lengths)
         self.draft_ms += event.draft_ms
         self.verify_ms += event.verify_ms
         # Until Finished comes this is what an interrupted answer is measured by.
         self.decode_ms = (time.perf_counter() - self.first_at) * 1e3 - self.paused_ms
+
+    def _count_thinking(self, flags: Sequence[bool]) -> None:
+        """`flags` of the last ids. Blanks before the tag that opens the thinking go with it, for it comes first."""
+        if True in flags:
+            self.thinking_tokens = len(self.ids) - [*reversed(flags)].index(True)
 
     @property
     def accepted(self) -> int:

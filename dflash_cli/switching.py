@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError
-from dflash_cli.interrupts import uninterrupted
+from dflash_cli.interrupts import Interrupts, uninterrupted
 from dflash_cli.memory import NotEnoughMemory
 from dflash_cli.startup import load_model
 
@@ -36,25 +36,39 @@ def can_change(name: str) -> bool:
 
 
 def change(conversation: Conversation, changes: dict[str, Any], tell: Tell) -> None:
-    """Change settings of a conversation. `tell` takes remarks.
+    """Change settings of a conversation. `tell` takes remarks. Whoever holds the old decoder keeps its memory taken.
 
     Raises what loading does, and KeyboardInterrupt on Ctrl-C; then the conversation is as it was, unless the error
-    says otherwise.
+    says otherwise. A Ctrl-C that comes when all is loaded is too late and is not raised.
     """
-    if changes.keys() & set(LOADED):
-        _load(conversation, replace(_named(conversation.model), **changes), tell)
-        _tidy()
-    else:
-        conversation.configure(**changes)
-    conversation.changed |= changes.keys()
+    with Interrupts():  # what is between the loads must not be left half done
+        if changes.keys() & set(LOADED):
+            _load(conversation, replace(_named(conversation.model), **changes), tell)
+            _tidy()
+        else:
+            _take_up(lambda: conversation.configure(**changes))
+        conversation.changed |= changes.keys()
 
 
 def _load(conversation: Conversation, config: Config, tell: Tell) -> None:
     if conversation.is_released:
-        conversation.adopt(load_model(config, tell=_loading(tell)))
+        left = conversation.model if conversation.model.target is not None else None
+        _adopt(conversation, load_model(config, reuse=left, tell=_loading(tell)))
     elif shortage := _try(conversation, config, tell):
         tell(f"{shortage}. So the old one is let go before the new one is loaded")
         _replace(conversation, config, tell)
+
+
+def _adopt(conversation: Conversation, model: Model) -> None:
+    _take_up(lambda: conversation.adopt(model))
+
+
+def _take_up(action: Callable[[], None]) -> None:
+    """Ctrl-C ends it before it is done, and not afterwards."""
+    with Interrupts() as interrupts:
+        if interrupts.requested:
+            raise KeyboardInterrupt
+        interrupts.call(action)
 
 
 def _loading(tell: Tell) -> Tell:
@@ -69,7 +83,7 @@ def _named(model: Model) -> Config:
 def _try(conversation: Conversation, config: Config, tell: Tell) -> str:
     """Load beside what is there; what was missing, in words, where the memory does not hold both."""
     try:
-        conversation.adopt(load_model(config, reuse=conversation.model, tell=_loading(tell)))
+        _adopt(conversation, load_model(config, reuse=conversation.model, tell=_loading(tell)))
     except (NotEnoughMemory, MemoryError, RuntimeError) as err:
         if not is_shortage(err):
             raise
@@ -95,7 +109,7 @@ def _replace(conversation: Conversation, config: Config, tell: Tell) -> None:
     conversation.release(keep_weights=kept is not None)
     _tidy()
     try:
-        conversation.adopt(load_model(config, reuse=kept, tell=_loading(tell)))
+        _adopt(conversation, load_model(config, reuse=kept, tell=_loading(tell)))
         return
     except BaseException as err:
         traceback.clear_frames(err.__traceback__)  # what was loaded so far must not stand in the way

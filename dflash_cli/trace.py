@@ -225,17 +225,16 @@ class TraceWriter:
     def __init__(self, path: Path) -> None:
         """Raises DFlashError for a file that cannot be written or that holds something else; nothing is made yet."""
         self.path = path
-        if not path.parent.is_dir():
-            raise self._error(f"the folder {path.parent} does not exist")
-        if path.is_dir():
-            raise self._error("it is a folder; expected a file")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise self._error("permission denied")
-        if path.is_file():
-            self._check_kind()
+        try:
+            self._check()
+        except OSError as err:
+            raise self._error(err.strerror or str(err)) from err
 
     def write(self, recording: Recording) -> None:
-        """Append an answer with one write, so that it stands there whole or not at all. Raises DFlashError."""
+        """Append an answer with one write, so that it stands there whole or not at all. Raises DFlashError.
+
+        What a full disk takes of it is taken back.
+        """
         data = "".join(line + "\n" for line in to_lines(recording)).encode("ascii")
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -253,8 +252,11 @@ class TraceWriter:
             self.path.chmod(0o600)
         if is_file and status.st_size and not self._ends_a_line(handle):
             data = b"\n" + data  # a crash cut the last line
-        if os.write(handle, data) != len(data):
-            raise self._error("the answer was only written in part; is the disk full?")
+        count = os.write(handle, data)
+        if count != len(data):
+            if is_file:
+                os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR) - count)
+            raise self._error("there was no room for the whole answer; is the disk full?")
         if is_file:
             os.fsync(handle)
 
@@ -263,12 +265,20 @@ class TraceWriter:
         os.lseek(handle, -1, os.SEEK_END)
         return os.read(handle, 1) == b"\n"
 
+    def _check(self) -> None:
+        path = self.path
+        if not path.parent.is_dir():
+            raise self._error(f"the folder {path.parent} does not exist")
+        if path.is_dir():
+            raise self._error("it is a folder; expected a file")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise self._error("permission denied")
+        if path.is_file():
+            self._check_kind()
+
     def _check_kind(self) -> None:
-        try:
-            with self.path.open(encoding="utf-8", errors="replace") as file:
-                line = next((line for line in file if line.strip()), None)
-        except OSError as err:
-            raise self._error(err.strerror or str(err)) from err
+        with self.path.open(encoding="utf-8", errors="replace") as file:
+            line = next((line for line in file if line.strip()), None)
         if line is None:
             return
         try:

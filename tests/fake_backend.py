@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from backends import Choice
 from backends.engine import Engine
 
 Propose = Callable[[list[int], int], list[int]]
@@ -28,6 +29,13 @@ class ScriptedBackend:
     device = torch.device("cpu")
     dtype = torch.float32
     batch_size = 1
+    choice = Choice("scripted", "a test")
+    widths = None
+    took_over = False
+    recompiles = 0
+
+    def warm_up(self, progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:
+        progress(0, 0)
 
     def __init__(
         self, answers: Sequence[Sequence[int]], *, vocab_size: int, end_id: int, block_size: int = 6,
@@ -77,6 +85,14 @@ class ScriptedBackend:
 
 class DraftedBy:
     """A real engine whose drafts come from `propose`: perfect, hostile or anything else, at any block size."""
+
+    choice = Choice("drafted-by", "a test")
+    widths = None
+    took_over = False
+    recompiles = 0
+
+    def warm_up(self, progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:
+        progress(0, 0)
 
     def __init__(self, engine: Engine, propose: Propose, block_size: int) -> None:
         self.engine, self.propose, self.block_size = engine, propose, block_size

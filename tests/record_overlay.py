@@ -20,11 +20,12 @@ from dflash_cli.answering import answer
 from dflash_cli.events import BlockDrafted, Event
 from dflash_cli.model import Model
 from dflash_cli.overlay import OverlayState
-from dflash_cli.overlay_render import Look, fresh, settled, wrap
+from dflash_cli.overlay_render import Look, fresh, settled
 from dflash_cli.overlay_strip import strip
 from dflash_cli.replay import thinking_flags
 from dflash_cli.themes import DEFAULT_THEME, THEMES
 from dflash_cli.trace import Recording, head_of, record
+from dflash_cli.wrapping import wrap_line
 
 PROMPT = "Tom has 3 boxes with 15 pencils each and gives away 9 pencils. How many pencils does he have left?"
 WIDTH = 92
@@ -69,7 +70,7 @@ def picture(recording: Recording, state: OverlayState) -> str:
     )
     text = settled(state, 0, state.newest.at, look).append_text(fresh(state, look))
     prompt = Text.assemble(("> ", "bold"), recording.head.prompt or "")
-    lines = [row for line in (prompt, *text.split("\n", allow_blank=True)) for row in wrap(line, WIDTH)]
+    lines = [row for line in (prompt, *text.split("\n", allow_blank=True)) for row in wrap_line(line, WIDTH)]
     for row in [*lines, *strip(state, WIDTH - 1, STRIP_ROWS, look)]:
         console.print(row, no_wrap=True, crop=True, highlight=False)
     return console.export_svg(title=f"dflash chat --model {recording.head.pair}", unique_id="dflash-overlay")

@@ -29,7 +29,10 @@ class ScriptedModel(Model):
 
     backend: Any = None
 
-    def _backend(self, drafter: Drafter | None, batch_size: int) -> Backend:
+    def _depth(self, backend: Backend) -> None:
+        """Blocks of a fixed size: a script allows no passes to be measured, and tests know what comes."""
+
+    def _backend(self, drafter: Drafter | None, batch_size: int, before: Backend | None = None) -> Backend:
         return self.backend  # type: ignore[no-any-return]
 
 

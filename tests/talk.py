@@ -36,8 +36,8 @@ class Noted:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def undo(self) -> None:
-        self.calls.append("undo")
+    def undo(self, count: int = 1) -> None:
+        self.calls += ["undo"] * count
 
     def clear(self) -> None:
         self.calls.append("clear")

@@ -45,6 +45,12 @@ class Talk:
         out, err = self.capsys.readouterr()
         return out, err
 
+    def tell(self, message: str) -> str:
+        """What an error says of one message."""
+        chat = Chat(Conversation(scripted_model(self.folder, [])), Typed(message), Screen(Config()))
+        chat.run()
+        return self.capsys.readouterr().err
+
     @property
     def prompts(self) -> list[str]:
         assert self.model is not None
@@ -64,6 +70,27 @@ def test_help_names_every_command_and_key(talk: Talk) -> None:
         assert command.help in err
     assert "Ctrl-R" in err
     assert talk.prompts == []
+
+
+def test_help_is_grouped(talk: Talk) -> None:
+    lines = talk("/help")[1].splitlines()
+    groups = " ".join(line or "|" for line in lines if not line.startswith(("/", "Alt", "Tab", "F2", "Ctrl")))
+    assert groups == "Help | The conversation | What you see | How it answers | Saved chats | Keys"
+    assert lines[1].startswith("/help [NAME] ")
+
+
+def test_help_on_one_command_or_setting(talk: Talk) -> None:
+    err = talk("/help quit", "/help /EXIT")[1].splitlines()
+    assert err[:2] == err[2:] == ["/quit        Leave.", "also called  /exit, /bye"]
+    assert talk("/help temperature")[1].startswith("temperature  0 ")
+    assert "is no help on 'quti'; did you mean 'quit'?" in talk.tell("/help quti")
+
+
+def test_help_on_the_overlay_has_its_legend(talk: Talk) -> None:
+    err = talk("/help overlay")[1]
+    assert "[kept]   guessed by the drafter, kept by the model\n" in err
+    assert "~gone~ " in err
+    assert "τ        tokens per pass" in err
 
 
 @pytest.mark.parametrize("word", ["/quit", "/exit", "/bye", "/QUIT", " /quit "])

@@ -101,6 +101,7 @@ SAMPLES: dict[str, tuple[list[str], str, str, Any]] = {
     "verbose": (["-v"], "yes", "true", True),
     "color": (["--color", "never"], "never", '"never"', "never"),
     "trace": (["--trace", "/t.jsonl"], "/t.jsonl", '"/t.jsonl"', str(Path("/t.jsonl"))),
+    "stats": (["--no-stats"], "no", "false", False),
     "overlay": (["--overlay", "tokens"], "tokens", '"tokens"', "tokens"),
     "theme": (["--theme", "tol"], "tol", '"tol"', "tol"),
     "markdown": (["--no-markdown"], "no", "false", False),
@@ -149,7 +150,7 @@ def test_one_stop_string_in_the_environment_needs_no_brackets() -> None:
         ("context = '9'", r"context in .*: found '9'; expected a whole number of at least 1"),
         ("context = 0", r"found 0; expected a whole number of at least 1"),
         ("context = true", r"found True; expected a whole number"),
-        ("block = 2.0", r"found 2\.0; expected a whole number"),
+        ("block = 2.0", r"found 2\.0; expected a whole number of at least 1, or auto"),
         ("top_p = 0", r"found 0; expected a number above 0 and at most 1"),
         ("temperature = nan", r"found nan; expected a number at least 0"),
         ("offline = 'yes'", r"found 'yes'; expected true or false"),
@@ -306,3 +307,15 @@ def test_the_file_lies_in_the_users_config_folder(home: Path, monkeypatch: pytes
     assert config_path() == home / ".config" / "dflash" / "config.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "elsewhere"))
     assert config_path() == home / "elsewhere" / "dflash" / "config.toml"
+
+
+def test_block_auto_is_the_default_in_words(home: Path) -> None:
+    write(home, "block = 4")
+    assert config_of().block == 4
+    assert config_of("--block", "auto").block is None
+    assert config_of(DFLASH_BLOCK="auto").block is None
+    write(home, 'block = "auto"')
+    assert config_of().block is None
+    assert config_of("--block", "3").block == 3
+    with pytest.raises(click.BadParameter, match="found '0'; expected a whole number of at least 1, or auto"):
+        config_of("--block", "0")

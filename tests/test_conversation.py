@@ -135,6 +135,7 @@ def test_interrupt_before_anything_came_takes_the_turn_back(make: Make, real_sig
     turn = conversation.ask("two")
     assert turn.interrupted
     assert turn.lost
+    assert turn.stats.decode_ms == 0  # nothing was decoded
     assert len(conversation.turns) == 1
     backend.answers.pop(0)  # the prefill that was cut short never took its answer
     backend.on_call = lambda _: None

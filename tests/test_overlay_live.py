@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_the_mode_is_asked_before_each_frame(codec: TextCodec) -> None:
             time.sleep(0.02)
     assert painter.mode == "off"
     assert next(modes, None) is None
-    assert text_of(on_screen(stream).lines) == "some words"
+    assert text_of(on_screen(stream).lines) == "somewords"
 
 
 def test_the_terminal_is_given_back_and_taken_again(codec: TextCodec) -> None:
@@ -125,7 +126,7 @@ def test_the_terminal_is_given_back_and_taken_again(codec: TextCodec) -> None:
     with live(codec, stream) as answer:
         for event in events(b"half"):
             answer.add(event)
-        while "survival" not in stream.getvalue():
+        while "kept by" not in stream.getvalue():
             time.sleep(0.01)
         answer.release()
         away = on_screen(stream)
@@ -158,7 +159,7 @@ def test_the_loop_does_not_wait_for_the_terminal(codec: TextCodec) -> None:
             answer.add(event)
         assert "words many words" not in stream.getvalue()
         unblock.set()
-    assert text_of(on_screen(stream).lines) == "many words " * 50
+    assert text_of(on_screen(stream).lines) == "manywords" * 50
 
 
 def test_a_terminal_that_went_away_ends_the_answer(codec: TextCodec) -> None:
@@ -209,6 +210,11 @@ def told(lines: list[str]) -> list[str]:
     return [line for line in lines[:end] if not line.startswith(STRIP)]
 
 
+def in_rows(text: str) -> list[str]:
+    """The lines, cut between words at 120 columns."""
+    return [row for line in text.split("\n") for row in textwrap.wrap(line, 120) or [""]]
+
+
 @HAS_TMUX
 @pytest.mark.parametrize("height", [24, 10])
 def test_resizes_in_mid_answer(tmp_path: Path, height: int) -> None:
@@ -233,16 +239,16 @@ def test_f2_in_mid_answer(tmp_path: Path) -> None:
         tmux("send-keys", "F2", "next")  # tokens
         tmux.wait("line 10")
         tmux("send-keys", "F2")  # full
-        full = tmux.wait("survival")
+        full = tmux.wait("kept by")
         tmux.wait("line 20")
         tmux("send-keys", "F2", " please")  # off
         lines = tmux.wait(DONE)
     finally:
         tmux("kill-server")
-    assert "survival" not in "".join(before)
+    assert "kept by" not in "".join(before)
     assert any(line.startswith("▮") for line in full)
     assert not any(line.startswith(STRIP) for line in lines)
-    assert told(lines) == [line.rstrip() for line in ANSWER.split("\n")]
+    assert told(lines) == in_rows(ANSWER)
     assert f"{DONE} off 'next please'" in lines
 
 
@@ -253,7 +259,7 @@ def test_a_long_answer_is_in_the_scroll_back_once(tmp_path: Path) -> None:
         lines = told(tmux.wait(DONE, 60))
     finally:
         tmux("kill-server")
-    assert lines == [line.rstrip() for line in long_answer(10_000).split("\n")]
+    assert lines == in_rows(long_answer(10_000))
 
 
 @HAS_TMUX
@@ -265,7 +271,7 @@ def test_a_stop_by_ctrl_z(tmp_path: Path) -> None:
         tmux("send-keys", "C-z")
         away = tmux.wait("Stopped")
         tmux("send-keys", "stty -a | grep -o ' echo '; fg", "Enter")
-        tmux.wait("survival")
+        tmux.wait("kept by")
         tmux("send-keys", "unseen")
         lines = tmux.wait(DONE)
     finally:
@@ -285,7 +291,7 @@ def test_a_killed_program_leaves_the_terminal_as_it_was(number: signal.Signals) 
     termios = pytest.importorskip("termios")
     child = pexpect.spawn(sys.executable, ["-m", "tests.overlay_player", "--seconds", "0.01"], cwd=ROOT, timeout=20)
     before = termios.tcgetattr(child.child_fd)
-    child.expect_exact("survival")
+    child.expect_exact("kept by")
     assert termios.tcgetattr(child.child_fd) != before
     child.kill(number)
     child.expect(pexpect.EOF)

@@ -22,7 +22,7 @@ from tests.small_terminal import SmallTerminal
 from tests.test_terminal import HOSTILE
 
 LOOK = Look(THEMES["okabe-ito"], marks=True)
-STRIP = ("τ", "▮", "▯", "survival")
+STRIP = ("τ", "▮", "▯", "tokens per pass", "kept ")
 
 
 class ParagraphBlocks:
@@ -66,8 +66,8 @@ def shown(words: Sequence[str], sizes: Sequence[tuple[int, int]], mode: Mode = "
 
 
 def text_of(lines: Sequence[str]) -> str:
-    """The answer on a screen: without the strip, and without where lines were cut."""
-    return "".join(line for line in lines if not line.startswith(STRIP))
+    """The answer on a screen: without the strip, without where lines were cut and spaces, which are left out there."""
+    return "".join(line for line in lines if not line.startswith(STRIP)).replace(" ", "")
 
 
 def test_frames_by_hand() -> None:
@@ -94,7 +94,7 @@ sizes = st.lists(st.tuples(st.integers(10, 40), st.integers(2, 30)), min_size=1,
 @example(["x" * 40] * 9, [(10, 3)], "full")
 def test_nothing_is_lost_or_doubled(words: list[str], sizes: list[tuple[int, int]], mode: Mode) -> None:
     terminal = shown(words, sizes, mode)
-    assert text_of(terminal.lines) == "".join(words).replace("\n", "")
+    assert text_of(terminal.lines) == "".join("".join(words).split())
     assert terminal.wraps
     assert terminal.lines[-1] == ""
 
@@ -105,6 +105,40 @@ def test_lines_that_fit_are_as_they_were(words: list[str]) -> None:
     lines = shown([text[:200], text[200:]], [(240, 200)]).lines
     expected = text.removesuffix("\n").split("\n") if text else []
     assert [line for line in lines[:-1] if not line.startswith(STRIP)] == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lines_are_cut_between_words(mode: Mode) -> None:
+    words = [
+        "To find ",
+        "out how ",
+        "many pencils ",
+        "he has, ",
+        "we need ",
+        "to divide.",
+        "\n",
+        "```\n",
+        "x" * 20 + " y" * 9,
+    ]
+    rows = [line for line in shown(words, [(20, 12)], mode).lines if not line.startswith(STRIP)]
+    assert rows == ["To find out how many", "pencils he has, we", "need to divide.", "```", "x" * 20 + " y" * 9, ""]
+
+
+def test_code_is_cut_where_the_terminal_would() -> None:
+    words = ["```\n", *["some words "] * 9]
+    terminal = shown(words, [(20, 6)])
+    assert all(len(line) == 20 for line in terminal.lines[1:4])
+
+
+def test_the_strip_does_not_jump_up() -> None:
+    terminal, painter, rows = SmallTerminal(30, 24), Painter(LOOK, "full"), []
+    for state in states(["some ", "more ", "words "] * 9):
+        terminal.write(painter.frame(state, 30, 24))
+        rows += (
+            [i for i, line in enumerate(terminal.lines) if line.startswith(("▮", "▯"))] if not state.finished else []
+        )
+    assert rows == sorted(rows)
+    assert len(set(rows)) > 3
 
 
 def test_a_long_answer_is_drawn_in_a_few_rows() -> None:
@@ -171,7 +205,7 @@ def test_switching_loses_and_doubles_nothing(
         terminal.resize(*sizes[i % len(sizes)])
         painter.mode = modes[i % len(modes)]
         terminal.write(painter.frame(state, terminal.width, terminal.height))
-    assert text_of(terminal.lines).replace("|", "").split() == "".join(words).replace("\n", "").split()
+    assert text_of(terminal.lines).replace("|", "") == "".join("".join(words).split())
 
 
 def test_live_rows_leave_and_come_back() -> None:

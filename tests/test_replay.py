@@ -89,8 +89,8 @@ def test_it_is_drawn_in_full_and_changes_nothing(monkeypatch: pytest.MonkeyPatch
     assert replay(ANSWER, overlay, 20)
     terminal = SmallTerminal(80, 24)
     terminal.write(stream.getvalue())
-    assert terminal.lines[:2] == ["A b ␛[2Jc?", "▮▯ ▯▯"]
-    assert terminal.lines[2].startswith("τ 1.50 7.5 tok/s  ")
+    assert terminal.lines[:2] == ["A b ␛[2Jc?", "▮ kept ▯ rejected  ▮▯ ▯▯"]
+    assert terminal.lines[2].startswith("tokens per pass    τ 1.50, 7.5 tok/s  ")
     assert (overlay.mode, overlay._state) == ("tokens", before)
     overlay.replay()
 

@@ -14,6 +14,7 @@ import pytest
 
 import dflash_cli.run
 from dflash_cli.cli import main
+from dflash_cli.config import Config
 from dflash_cli.events import Finished
 from dflash_cli.prompts import Prompt
 from dflash_cli.run import Runner
@@ -186,13 +187,13 @@ def test_jsonl_keeps_the_order_and_the_single_answers(run: Run, pair: list[str])
     lines = [{"prompt": "a" * n, "id": n} for n in (9, 1, 30, 4, 17)]
     lines.append({"messages": [{"role": "system", "content": "be"}, {"role": "user", "content": "x"}]})
     data = "\n".join(json.dumps(line) for line in lines).encode()
-    code, out, err = run(*pair, "--jsonl", "--batch", "3", "-n", "15", stdin=data + b"\n\n")
+    code, out, err = run(*pair, "--jsonl", "--batch", "3", "--block", "4", "-n", "15", stdin=data + b"\n\n")
     answers = [json.loads(line) for line in out.splitlines()]
     assert code == 0
     assert [answer.get("id") for answer in answers] == [9, 1, 30, 4, 17, None]
     assert "6 answers · 90 tokens" in err
     for line, answer in zip(lines[:5], answers, strict=False):
-        alone = json.loads(run(*pair, "--json", "-n", "15", "-", stdin=line["prompt"].encode())[1])  # type: ignore
+        alone = json.loads(run(*pair, "--json", "--block", "4", "-n", "15", "-", stdin=line["prompt"].encode())[1])  # type: ignore
         assert alone["ids"] == answer["ids"]
         assert alone["acceptance"] == answer["acceptance"]
 
@@ -223,6 +224,7 @@ def test_stop_strings_and_stop_flags(run: Run, pair: list[str]) -> None:
         (["Why? " * 99], b"", 1, "Why? ... cannot be read: File name too long; to answer a text that is not in a file"),
         (["."], b"", 1, "the prompt file . cannot be read: Is a directory\n"),
         (["--jsonl"], b'{"prompt": "x"}\n{oops', 1, "stdin line 2 is not JSON"),
+        (["--jsonl"], b'{"prompt": "x", "id": ' + b"1" * 5000 + b"}", 1, "stdin line 1 is not JSON (Exceeds the limit"),
         (["--jsonl"], b"[1]", 1, "stdin line 1 is a JSON list"),
         (["--jsonl"], b'{"id": 1}', 1, "neither prompt"),
         (["--jsonl"], b'"x"\n{"promt": "x"}', 1, "stdin line 2 has an unknown key 'promt'; did you mean 'prompt'?"),
@@ -277,8 +279,11 @@ def test_ctrl_c_keeps_what_there_is(run: Run, pair: list[str], monkeypatch: pyte
     assert "interrupted" in err
 
 
-def test_ctrl_c_in_a_batch_keeps_every_finished_answer(
-    run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), 130), (RuntimeError("CUDA error"), 1), (MemoryError(), 1)]
+)
+def test_what_ends_a_batch_leaves_every_finished_answer(
+    run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int
 ) -> None:
     own = Decoder.generate_many
 
@@ -286,7 +291,7 @@ def test_ctrl_c_in_a_batch_keeps_every_finished_answer(
         finished = 0
         for index, event in own(self, requests):
             if index == 0 and isinstance(event, Finished):
-                raise KeyboardInterrupt
+                raise error
             yield index, event
             finished += isinstance(event, Finished)
 
@@ -294,8 +299,29 @@ def test_ctrl_c_in_a_batch_keeps_every_finished_answer(
     # The first prompt has the most room in the context, so it is the last to finish.
     data = "\n".join(json.dumps({"prompt": "x" * n, "id": n}) for n in (1, 20, 25)).encode()
     code, out, _ = run(*pair, "--jsonl", "--batch", "3", "--context", "90", stdin=data)
-    assert code == 130
+    assert code == status
     assert [json.loads(line)["id"] for line in out.splitlines()] == [20, 25]
+
+
+def test_ctrl_c_while_an_answer_is_written_writes_it_once(
+    run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = dflash_cli.run.emit
+
+    def emit(entry: dict[str, Any]) -> None:
+        own(entry)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(dflash_cli.run, "emit", emit)
+    data = "\n".join(json.dumps({"prompt": "x", "id": n}) for n in range(3)).encode()
+    code, out, _ = run(*pair, "--jsonl", "--batch", "1", "-n", "3", stdin=data)
+    assert code == 130
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [0]
+
+
+def test_remarks_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    dflash_cli.run.say(Config(), "a model called \x1b]0;x\x07")
+    assert capsys.readouterr().err == "dflash: a model called ␛]0;x␇\n"
 
 
 def test_an_id_that_is_no_unicode_comes_back_escaped(run: Run, pair: list[str]) -> None:

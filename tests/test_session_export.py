@@ -16,6 +16,7 @@ from dflash_cli.conversation import Turn
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.session_export import to_json, to_markdown, write_export
 from dflash_cli.stats import AnswerStats
+from dflash_cli.terminal import printable
 from tests.test_markdown_blocks import documents
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -44,6 +45,30 @@ def test_a_page() -> None:
     )
 
 
+def test_nothing_in_a_page_acts_on_a_terminal() -> None:
+    text = "a\x1b[2J\x9b31m\u202eb\rc\x07"
+    page = to_markdown(text, text, text, [turn(text, text, text)])
+    assert printable(page) == page
+    assert page.count("␛[2J") == 5
+    assert page.startswith("# a␛\\[2J")
+    data = to_json(text, text, text, [turn(text, text, text)])
+    assert printable(data) == data
+    assert json.loads(data)["turns"][0]["answer"] == text
+
+
+def test_a_models_name_is_one_line() -> None:
+    page = to_markdown("t", "x\n\n<script>\n\n# You", None, [turn("x", "y")])
+    assert "Model: `x <script> # You`\n" in page
+    assert outline(page) == ["You", "Answer", "*3 tokens*"]
+
+
+def test_halves_of_characters_are_escaped() -> None:
+    data = to_json("t", "m", None, [turn("\ud800", "日本")])
+    assert data.encode("utf-8")
+    assert "日本" in data
+    assert json.loads(data)["turns"][0]["prompt"] == "\ud800"
+
+
 def outline(page: str) -> list[str]:
     """The headings that are parts of a page, and its footers."""
     tokens = PARSER.parse(page)
@@ -70,7 +95,7 @@ def test_a_persons_text_is_shown_as_it_is(system: str, prompt: str) -> None:
     tokens = PARSER.parse(to_markdown("t", "m", system, [turn(prompt, "y")]))
     heading = next(i for i, token in enumerate(tokens) if token.content == "You")
     shown = tokens[heading + 2] if tokens[heading + 2].type == "fence" else tokens[heading + 3]
-    expected = prompt.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    expected = printable(prompt)
     assert shown.content.removesuffix("\n") == expected.removesuffix("\n") or shown.content == expected + "\n"
 
 
@@ -113,6 +138,10 @@ def test_a_home_folder_may_be_short(home: Path) -> None:
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"expected a name that ends in \.md or \.json"):
         write_export(tmp_path / "a.txt", "t", "m", None, [])
+    with pytest.raises(UsageError, match=r"cannot write ~nobody-here/a\.md: there is no user with that home folder"):
+        write_export(Path("~nobody-here/a.md"), "t", "m", None, [])
+    with pytest.raises(DFlashError, match=r"the folder x{300} does not exist"):
+        write_export(Path("x" * 300, "a.md"), "t", "m", None, [])
     with pytest.raises(DFlashError, match=r"the folder .* does not exist"):
         write_export(tmp_path / "no" / "a.md", "t", "m", None, [])
     (tmp_path / "b.md").symlink_to(tmp_path / "nowhere")

@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -168,6 +169,51 @@ def test_ctrl_c_waits_until_the_turn_is_saved(store: SessionStore, monkeypatch: 
     log.append_turn(turn("three"))
     log.close()
     assert [each.prompt for each in read(log.path).state.turns] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_ctrl_c_waits_until_a_name_is_given(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, has_file: bool
+) -> None:
+    """The file must not be elsewhere than it is written to."""
+    log = store.open_new("x")
+    if has_file:
+        log.append_turn(turn("one"))
+    move = store.move
+
+    def interrupted_move(*args: Any, **kwargs: Any) -> Any:
+        lock = move(*args, **kwargs)
+        signal.raise_signal(signal.SIGINT)
+        return lock
+
+    monkeypatch.setattr(store, "move", interrupted_move)
+    with pytest.raises(KeyboardInterrupt):
+        log.rename("y")
+    assert log.name == "y"
+    log.append_turn(turn("two"))
+    log.close()
+    assert [each.prompt for each in store.read("y").state.turns] == ["one", "two"][not has_file :]
+    assert not list(store.folder.rglob("*.lock"))
+
+
+def test_several_turns_are_taken_back_at_once(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the disk is full, and with Ctrl-C in the middle."""
+    log = store.open_new("x")
+    log.append_turns([turn(name) for name in "abcdef"])
+    with monkeypatch.context() as patch:
+        FullDisk(0, patch)
+        with pytest.raises(DFlashError, match="No space left"):
+            log.undo(2)
+    assert [each.prompt for each in log.state.turns] == ["a", "b", "c", "d"]
+    fsync = os.fsync
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: (signal.raise_signal(signal.SIGINT), fsync(handle)))
+        with pytest.raises(KeyboardInterrupt):
+            log.undo(3)
+    assert [each.prompt for each in read(log.path).state.turns] == ["a"]
+    log.undo(9)
+    log.close()
+    assert read(log.path).state.turns == []
 
 
 def test_what_could_never_be_saved_is_told_on_leaving(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,20 @@ def test_show_on_a_terminal(run: Run, store: SessionStore, monkeypatch: pytest.M
     assert run("show", "x")[1] == "> p␛[31m\na<U+202E>b<U+009B>\n"
 
 
+def test_show_and_export_halves_of_characters(run: Run, store: SessionStore) -> None:
+    saved(store, "x", turn("\ud800", "\udfff"))
+    assert run("show", "x") == (0, "> ?\n?\n", "")
+    assert json.loads(run("show", "x", "--json")[1])["turns"][0]["prompt"] == "\ud800"
+    assert run("export", "x", "-")[0] == 0
+
+
+def test_a_row_stays_a_row(run: Run, store: SessionStore) -> None:
+    path = saved(store, "x", turn("one"))
+    path.write_bytes(path.read_bytes() + b'{"type":"pair","pair":"a\\n\\tb"}\n')
+    assert run("list")[1].splitlines()[1].split()[-3:] == ["a", "b", "one"]
+    assert len(run("list")[1].splitlines()) == 2
+
+
 def test_show_what_can_be_read(run: Run, store: SessionStore) -> None:
     path = saved(store, "x", turn("one", "First."))
     damage(path)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,48 @@ def test_a_chat_that_was_not_saved_so_far(talk: Talk) -> None:
     state = SessionStore().read("x").state
     assert ([each.prompt for each in state.turns], state.system) == (["one", "two"], "Be brief.")
     assert state.pair["pair"] == "scripted"
+
+
+def test_a_bad_name_begins_no_file(talk: Talk) -> None:
+    talk.log = None
+    talk.answer("one")
+    with pytest.raises(UsageError, match="'/' is not allowed"):
+        talk("/save ../x")
+    assert talk.log is None
+    assert SessionStore().names() == []
+
+
+def test_a_chat_that_cannot_be_saved_so_far_is_saved_later(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    talk.log = None
+    talk.answer("one")
+    talk.answer("two")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(DFlashError, match=r"No space left on device\. It is tried again"):
+            talk("/save x")
+    talk.answer("three")
+    assert [each.prompt for each in SessionStore().read("x").state.turns] == ["one", "two", "three"]
+
+
+def test_ctrl_c_in_load_mixes_no_chats(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(SessionStore(), "theirs", turn("theirs"))
+    talk.answer("mine")
+    real = Conversation.take_up
+
+    def take_up(*args: Any) -> None:
+        real(*args)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Conversation, "take_up", take_up)
+    with pytest.raises(KeyboardInterrupt):
+        talk("/load theirs")
+    assert talk.log is not None
+    assert (talk.prompts, talk.log.name) == (["theirs"], "theirs")
+    talk.log.close()
+    assert not list(SessionStore().folder.rglob("*.lock"))
 
 
 def test_load(talk: Talk, tmp_path: Path) -> None:

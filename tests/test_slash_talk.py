@@ -160,7 +160,8 @@ def test_context_adds_up(start: Start) -> None:
     assert sum(parts) == len(talk.conversation.encode("Hello"))
     assert rows["turn 2"].endswith("…'")
     assert rows["for more"] == "/undo and /clear make room"
-    assert "system" not in dict(context_rows(start().conversation))
+    assert rows["template"].endswith("with the system prompt and a message of one word")
+    assert dict(context_rows(start().conversation)).keys() == {"used", "template"}
     assert talk("/context")[1][0].startswith("used")
 
 
@@ -177,7 +178,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_a_race_of_a_real_pair(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    model = load(Config(model=str(pair[0]), draft=str(pair[1]), dtype="float32", max_new_tokens=24, device="cpu"))
+    model = load(
+        Config(model=str(pair[0]), draft=str(pair[1]), dtype="float32", block=6, max_new_tokens=24, device="cpu")
+    )
     talk = Talk(model, capsys)
     talk("hello")
     (turn,) = talk.conversation.turns

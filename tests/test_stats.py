@@ -84,6 +84,24 @@ def test_thinking_and_answer_apart_by_hand() -> None:
     assert (stats.tau, stats.rate) == (2.0, 0.5)
 
 
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=8), st.data())
+def test_thinking_is_the_beginning(blocks: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Wherever in a block it begins, after blanks, and wherever it ends: its passes are the first ones."""
+    num_ids = 1 + sum(length for length, _ in blocks)
+    begin = data.draw(st.integers(0, num_ids))
+    end = data.draw(st.integers(begin, num_ids))
+    flags, stats, at = [begin <= i < end for i in range(num_ids)], AnswerStats(), 1
+    stats.add(Prefilled(8, 0, (1,), 1.0), flags[:1])
+    expected = 0
+    for length, drafted in blocks:
+        stats.add(BlockVerified(8, min(drafted, length), (1,) * length, drafted, 0, 1.0), flags[at : at + length])
+        expected = at + length - 1 if flags[at] else expected
+        at += length
+    assert stats.thinking_tokens == (end if begin < end else 0)
+    assert stats.thinking.tokens == expected
+    assert stats.thinking.tokens + stats.answer.tokens == num_ids - 1
+
+
 def test_pauses_are_not_decoding_time() -> None:
     stats = AnswerStats()
     for event in EVENTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.tiny import write_pair
 
 if TYPE_CHECKING:
     from dflash_cli.chat import Chat
+    from dflash_cli.model import Model
 
 Start = Callable[[], Conversation]
 
@@ -128,6 +130,81 @@ def test_an_interrupt_brings_the_old_one_back(room_for_one: Memory, start: Start
         change(conversation, {"model": models[1]}, lambda _: None)
     assert conversation.model.pair.target == models[0]
     assert conversation.ask("two").stats.ids
+
+
+def on_tidying(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """Ctrl-C while memory is given back for the n-th time, which is outside of any load."""
+    calls: list[None] = []
+
+    def collect() -> None:
+        calls.append(None)
+        if len(calls) == nth:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("dflash_cli.switching.gc", SimpleNamespace(collect=collect))
+
+
+def test_an_interrupt_between_letting_go_and_loading_brings_the_old_one_back(
+    room_for_one: Memory, start: Start, models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = start()
+    on_tidying(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        change(conversation, {"model": models[1]}, lambda _: None)
+    assert conversation.model.pair.target == models[0]
+    assert not conversation.changed
+    assert room_for_one.alive == 1
+    assert conversation.ask("two").stats.ids
+
+
+def test_a_second_interrupt_does_not_keep_the_old_one_from_coming_back(
+    room_for_one: Memory, start: Start, models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = start()
+    room_for_one._load = broken_once(room_for_one._load, KeyboardInterrupt())
+    on_tidying(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        change(conversation, {"model": models[1]}, lambda _: None)
+    assert conversation.model.pair.target == models[0]
+    assert conversation.ask("two").stats.ids
+
+
+def test_an_interrupt_after_the_switch_is_too_late(
+    start: Start, models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = start()
+    on_tidying(monkeypatch, 1)
+    change(conversation, {"model": models[1]}, lambda _: None)
+    assert conversation.model.pair.target == models[1]
+    assert conversation.changed == {"model"}
+
+
+def test_an_interrupt_while_a_setting_is_taken_up_leaves_all_as_it_was(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = start()
+    real = Conversation.adopt
+
+    def adopt(self: Conversation, model: Model) -> None:
+        signal.raise_signal(signal.SIGINT)
+        real(self, model)
+
+    monkeypatch.setattr(Conversation, "adopt", adopt)
+    with pytest.raises(KeyboardInterrupt):
+        change(conversation, {"temperature": 0.5}, lambda _: None)
+    assert conversation.model.config.temperature is None
+    assert not conversation.changed
+
+
+def test_weights_that_are_left_are_not_loaded_twice(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not even the old cache could be made again, the weights are still there."""
+    conversation = start()
+    target = conversation.model.target
+    conversation.release(keep_weights=True)
+    memory = Memory(monkeypatch, 1 << 40, 0)
+    change(conversation, {"context": 64}, lambda _: None)
+    assert conversation.model.target is target
+    assert memory.loads == 0
 
 
 def test_where_neither_can_be_loaded_another_one_can(

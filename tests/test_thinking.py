@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dflash_cli.answer_text import AnswerText
 from dflash_cli.events import BlockDrafted, BlockVerified, Finished, Prefilled
@@ -78,6 +80,47 @@ def test_thinking_that_began_in_the_prompt(codec: TextCodec) -> None:
 
 def test_an_answer_without_thinking_keeps_its_blanks(codec: TextCodec) -> None:
     assert told(codec, [script_ids(" \n a")]).answer == " \n a"
+
+
+words = st.sampled_from(["<", "/", ">", "a", "\n", " ", "<think", "</think", "think>"])
+texts = st.lists(words, max_size=6).map("".join)
+
+
+@given(texts, texts, st.booleans(), st.booleans(), st.sampled_from([">>>>", "\n\n\n\n", "<#", "a>#"]))
+def test_stop_strings_that_do_not_come_change_no_part(
+    codec: TextCodec, thinking: str, answer: str, is_open: bool, is_cut: bool, stop: str
+) -> None:
+    """They hold text back, a tag's among it, and it comes in other pieces and later."""
+    opened = [] if is_open else [THINK]
+    ids = [*opened, *thinking.encode(), *([] if is_cut else [END_THINK, *answer.encode()]), 65]
+    prompt, found = "x<think>" if is_open else "hi", []
+    for each in ((), (stop,)):
+        text = AnswerText(codec, script_ids(prompt), each)
+        text.add(Prefilled(3, 0, (ids[0],), 1.0))
+        for i in range(1, len(ids), 3):
+            text.add(BlockVerified(3, 0, tuple(ids[i : i + 3]), 2, 1.0, 1.0))
+        text.add(Finished("interrupted", 1.0))
+        found.append((text.text, text.thinking, text.answer))
+    if stop not in found[0][0]:
+        assert found[0] == found[1]
+    expected = thinking.removeprefix("<think>")
+    if "<think>" not in thinking.lstrip()[:7]:
+        assert found[0][1] == (f"{expected}A".lstrip() if is_cut else expected.strip())
+        assert is_cut or found[0][2] == f"{answer}A".lstrip()
+
+
+def test_a_stop_string_that_begins_with_a_tag(codec: TextCodec) -> None:
+    text = AnswerText(codec, script_ids("hi"), ("</think>\n#",))
+    text.add(Prefilled(3, 0, (THINK,), 1.0))
+    pieces = [text.add(BlockVerified(3, 0, (each,), 2, 1.0, 1.0)) for each in script_ids("a</think>\nb")]
+    assert [each.answer for each in pieces] == ["", "", "", "b"]
+    assert (text.thinking, text.answer) == ("a", "b")
+
+
+@pytest.mark.parametrize("end", ["<", "</thi", " \n</think"])
+def test_the_beginning_of_a_tag_at_the_end_is_text(codec: TextCodec, end: str) -> None:
+    text = told(codec, [[THINK], list(f"a{end}".encode())], reason="interrupted")
+    assert text.thinking == f"a{end}"
 
 
 def test_half_a_character_at_a_cut_is_left_out(codec: TextCodec) -> None:

@@ -193,6 +193,22 @@ def test_an_answer_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert calls == [b"".join(line.encode() + b"\n" for line in LINES), b"fsync"]
 
 
+def test_a_full_disk_leaves_no_part_of_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "t", os.write
+    TraceWriter(path).write(RECORDING)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda handle, data: write(handle, data[:50]))
+        with pytest.raises(DFlashError, match=r"no room for the whole answer; is the disk full\?"):
+            TraceWriter(path).write(RECORDING)
+    assert read_trace(path) == [RECORDING]
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    for name in ("x" * 300, f"{'x' * 300}/t"):
+        with pytest.raises(DFlashError, match=r"cannot write the trace .*: File name too long"):
+            TraceWriter(tmp_path / name)
+
+
 def test_what_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("my notes\n")
     (tmp_path / "data").write_text('{"prompt": "x"}\n')

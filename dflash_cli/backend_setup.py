@@ -1,0 +1,40 @@
+"""A backend made ready for a loaded pair: built, warmed up where it compiles, and compared with eager."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backends import COMPILED, create_backend
+from dflash_cli.fetch_progress import steps
+from dflash_cli.paths import cache_dir, ensure_private
+
+if TYPE_CHECKING:
+    from backends.base import Backend
+    from backends.drafter import Drafter
+    from dflash_cli.model import Model
+
+TEST_ROWS = 128  # cache rows of the eager twin that a block is compared with
+
+
+def ready_backend(
+    model: Model, drafter: Drafter | None, *, batch_size: int = 1, before: Backend | None = None
+) -> Backend:
+    """The backend that the settings ask for; `before` is one that is not used any more and may leave its caches.
+
+    Raises BackendUnavailable where it cannot run here or computes something else than eager.
+    """
+    name, max_len = model.config.backend, model.max_len
+    # Compiled code is loaded from there: nobody else may write to it.
+    artefacts = ensure_private(cache_dir() / "compiled") if name in COMPILED else None
+    backend = create_backend(
+        name, model.target, drafter, max_len=max_len, batch_size=batch_size, cache_from=before, artefacts=artefacts
+    )
+    if backend.name not in COMPILED:
+        return backend
+    from backends.self_test import self_test
+
+    with steps(f"warming up the {backend.name} backend", quiet=model.config.quiet) as advance:
+        backend.warm_up(advance)
+    twin = create_backend("eager", model.target, drafter, max_len=min(TEST_ROWS, max_len))
+    self_test(backend, twin)  # type: ignore[arg-type]
+    return backend

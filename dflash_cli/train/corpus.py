@@ -1,0 +1,120 @@
+"""Answers of the target to prompts, made in a batch and kept line by line, so that nothing is made twice."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backends import create_backend
+from dflash_cli.errors import DFlashError
+from dflash_cli.events import BlockVerified, Finished, Prefilled
+from dflash_cli.paths import ensure_private, write_private
+from dflash_cli.sampling import SamplingParams
+from dflash_cli.speculative import Decoder, Request
+from dflash_cli.train.documents import prompt_key
+
+if TYPE_CHECKING:
+    from dflash_cli.model import Model
+    from dflash_cli.text import Message
+    from dflash_cli.train.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A prompt that waits for its answer."""
+
+    messages: tuple[Message, ...]
+    prompt_ids: list[int]
+    source: str
+
+    @property
+    def key(self) -> str:
+        """The same for equal prompts."""
+        return prompt_key(self.prompt_ids)
+
+
+class AnswerFile:
+    """Answers in `path`, one JSON object a line: messages, answer_ids, finish, source and the prompt's key.
+
+    `how` says how they are made; a file made in another way is refused. Lines are only ever added.
+    """
+
+    def __init__(self, path: Path, how: dict[str, Any]) -> None:
+        """Raises DFlashError where the file was made differently, or holds a damaged line before its last."""
+        self.path = path
+        ensure_private(path.parent)
+        self._check_how(path.with_suffix(".json"), how)
+        self.answers: dict[str, list[int]] = {}
+        if path.is_file():
+            self._read()
+
+    def _check_how(self, sidecar: Path, how: dict[str, Any]) -> None:
+        if not sidecar.is_file():
+            write_private(sidecar, json.dumps(how, indent=1).encode())
+            return
+        found = json.loads(sidecar.read_bytes())
+        for key in how:
+            if found.get(key) != how[key]:
+                raise DFlashError(
+                    f"the answers in {self.path} were made with {key} {found.get(key)!r}, now it is {how[key]!r}; "
+                    "use another --out, or remove that file and the one beside it"
+                )
+
+    def _read(self) -> None:
+        data = self.path.read_bytes()
+        end = data.rfind(b"\n") + 1
+        if end < len(data):  # a line that was cut off while it was written
+            os.truncate(self.path, end)
+        for number, line in enumerate(data[:end].splitlines(), 1):
+            try:
+                entry = json.loads(line)
+                self.answers[str(entry["key"])] = [int(each) for each in entry["answer_ids"]]
+            except (ValueError, KeyError, TypeError):
+                raise DFlashError(f"{self.path} line {number} is damaged; remove that line") from None
+
+    def make(self, model: Model, wanted: Sequence[Wanted], recipe: Recipe, told: Callable[[int, int], None]) -> None:
+        """Answer the prompts and add each answer as it is finished. `told(prompt tokens, answer tokens)`.
+
+        Raises DFlashError where the file cannot be written; what is in it stays.
+        """
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                self.path.chmod(0o600)
+                for each, ids, reason in answers(model, wanted, recipe):
+                    entry = {
+                        "messages": list(each.messages),
+                        "answer_ids": ids,
+                        "finish": reason,
+                        "source": each.source,
+                    }
+                    file.write(json.dumps(entry | {"key": each.key}) + "\n")
+                    file.flush()
+                    self.answers[each.key] = ids
+                    told(len(each.prompt_ids), len(ids))
+        except OSError as error:
+            raise DFlashError(f"cannot write {self.path}: {error.strerror}; the answers in it are kept") from error
+
+
+def answers(model: Model, wanted: Sequence[Wanted], recipe: Recipe) -> Iterator[tuple[Wanted, list[int], str]]:
+    """(prompt, answer ids, why it ended), as they finish. A finished row takes the next prompt at once."""
+    longest = max(len(each.prompt_ids) for each in wanted)
+    max_len = min(model.max_len, longest + recipe.answer_tokens)
+    rows = min(recipe.rows, len(wanted))
+    backend = create_backend(model.config.backend, model.target, None, max_len=max_len, batch_size=rows)
+    params = SamplingParams(recipe.temperature, recipe.top_k, recipe.top_p)
+    requests = (_request(model, each, params, recipe) for each in wanted)
+    made: dict[int, list[int]] = {}
+    for index, event in Decoder(backend).generate_many(requests):
+        if isinstance(event, Prefilled | BlockVerified):
+            made.setdefault(index, []).extend(event.new_ids)
+        elif isinstance(event, Finished):
+            yield wanted[index], made.pop(index), event.reason
+
+
+def _request(model: Model, each: Wanted, params: SamplingParams, recipe: Recipe) -> Request:
+    seed = int(prompt_key([recipe.seed, *each.prompt_ids]), 16) >> 1
+    return Request(each.prompt_ids, replace(params, seed=seed), recipe.answer_tokens, model.codec.stop_ids)

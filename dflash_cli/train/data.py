@@ -1,0 +1,189 @@
+"""From the files of a recipe to documents: read, answered by the target where need be, checked, and held out."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_cli.errors import DFlashError
+from dflash_cli.train.corpus import AnswerFile, Wanted
+from dflash_cli.train.documents import (
+    SHORTEST_ANSWER,
+    Document,
+    given_answer,
+    make_document,
+    read_corpus,
+    split,
+    without_repeats,
+)
+from dflash_cli.train.prompts import BadLine, TrainingPrompt, read_prompts
+from dflash_cli.train.report import Reporter
+from dflash_cli.train.signals import Stop
+from dflash_cli.train.synthesis import PromptFile
+
+if TYPE_CHECKING:
+    from dflash_cli.model import Model
+    from dflash_cli.train.recipe import Recipe
+
+LISTED = 20  # bad lines told one by one
+ANSWERS, WRITTEN = "answers.jsonl", "prompts.jsonl"
+
+
+@dataclass
+class Read:
+    """What the files of a recipe hold: documents, prompts that want an answer, prompts to measure on, bad lines."""
+
+    documents: list[Document] = field(default_factory=list)
+    wanted: list[Wanted] = field(default_factory=list)
+    measured_on: list[Document] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is trained on and what is held out."""
+
+    train: list[Document]
+    held: list[Document]
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens that are learned from, in an epoch."""
+        return sum(len(document.ids) - document.start for document in self.train)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any token of the data."""
+        digest = hashlib.sha256()
+        for document in [*self.train, *self.held]:
+            digest.update(document.start.to_bytes(4, "big") + document.ids.tobytes())
+        return digest.hexdigest()
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """How many documents of each source are trained on."""
+        return dict(Counter(document.source for document in self.train).most_common())
+
+
+def read_files(recipe: Recipe, model: Model, written: PromptFile, report: Reporter) -> Read:
+    """All files and the prompts the target has written, checked and encoded.
+
+    Raises DFlashError for bad lines, unless they may be skipped.
+    """
+    read = Read()
+    for entry in read_corpus(recipe.corpus, model):
+        if isinstance(entry, BadLine):
+            read.bad.append(entry.reason)
+        elif document := make_document(*entry, recipe.max_tokens):
+            read.documents.append(document)
+    for prompt in chain(read_prompts(recipe.prompts, model.config.system), written.prompts(model, recipe.synthesize)):
+        try:
+            _add_prompt(read, prompt, recipe, model)
+        except DFlashError as error:
+            read.bad.append(str(error))
+    for prompt in read_prompts(recipe.eval_prompts, model.config.system):
+        if isinstance(prompt, BadLine):
+            read.bad.append(prompt.reason)
+        elif held := _document_to_measure(model.encode(prompt.messages), prompt.source):
+            read.measured_on.append(held)
+    _tell_bad(read, recipe, report)
+    return read
+
+
+def _add_prompt(read: Read, prompt: TrainingPrompt | BadLine, recipe: Recipe, model: Model) -> None:
+    if isinstance(prompt, BadLine):
+        raise DFlashError(prompt.reason)
+    ids = _fitting(model.encode(prompt.messages), prompt.name, recipe)
+    if not recipe.keep_answers:
+        read.wanted.append(Wanted(prompt.messages, ids, prompt.source))
+    elif document := make_document(ids, given_answer(model, prompt), prompt.source, recipe.max_tokens):
+        read.documents.append(document)
+
+
+def _fitting(ids: list[int], name: str, recipe: Recipe) -> list[int]:
+    if len(ids) + SHORTEST_ANSWER > recipe.max_tokens:
+        raise DFlashError(f"{name}: the prompt has {len(ids)} tokens and --max-tokens is {recipe.max_tokens}")
+    return ids
+
+
+def _document_to_measure(ids: list[int], source: str) -> Document:
+    return Document(array("i", ids), len(ids), source)
+
+
+def _tell_bad(read: Read, recipe: Recipe, report: Reporter) -> None:
+    if read.bad and not recipe.skip_bad:
+        more = f" (and {len(read.bad) - 1} more)" if len(read.bad) > 1 else ""
+        raise DFlashError(f"{read.bad[0]}{more}. Correct the file, or pass --skip-bad to leave such lines out")
+    for reason in read.bad[:LISTED]:
+        report.tell(f"left out: {reason}")
+    if len(read.bad) > LISTED:
+        report.tell(f"left out: {len(read.bad) - LISTED} more lines")
+
+
+def how_answered(recipe: Recipe, model: Model) -> dict[str, Any]:
+    """What the answers depend on, besides the prompts."""
+    return {
+        "target": model.pair.target,
+        "dtype": str(model.target.model.embed_tokens.weight.dtype).removeprefix("torch."),
+        "thinking": model.thinking,
+        "template": hashlib.sha256(repr(model.encode([{"role": "user", "content": "x"}])).encode()).hexdigest()[:16],
+        "answer_tokens": recipe.answer_tokens,
+        "temperature": recipe.temperature,
+        "top_k": recipe.top_k,
+        "top_p": recipe.top_p,
+        "seed": recipe.seed if recipe.temperature else None,
+    }
+
+
+def answer_file(recipe: Recipe, model: Model, work: Path) -> AnswerFile:
+    """The answers made so far. Raises DFlashError where they were made differently."""
+    return AnswerFile(work / ANSWERS, how_answered(recipe, model))
+
+
+def missing_answers(read: Read, answers: dict[str, list[int]]) -> list[Wanted]:
+    """Prompts without an answer, in the corpus or among `answers`; each once."""
+    known = answers.keys() | {document.key for document in read.documents}
+    return list({each.key: each for each in read.wanted if each.key not in known}.values())
+
+
+def answer_missing(read: Read, answers: AnswerFile, recipe: Recipe, model: Model, report: Reporter, stop: Stop) -> None:
+    """Let the target answer every prompt that has no answer yet. Raises KeyboardInterrupt where it was stopped."""
+    missing = missing_answers(read, answers.answers)
+    if not missing:
+        return
+    begun, tokens, done = time.perf_counter(), 0, 0
+    with report.stage("answers", len(missing)) as advance:
+
+        def told(prompt_tokens: int, answer_tokens: int) -> None:
+            nonlocal tokens, done
+            tokens, done = tokens + prompt_tokens + answer_tokens, done + 1
+            advance(done, f"{tokens / (time.perf_counter() - begun):.0f} tokens/s")
+            stop.check()
+
+        answers.make(model, missing, recipe, told)
+    rate = tokens / (time.perf_counter() - begun)
+    report.tell(f"{len(missing)} answers made, {rate:.0f} tokens/s (prompts and answers)")
+
+
+def collect(read: Read, answers: dict[str, list[int]], recipe: Recipe) -> Data:
+    """Documents of the corpus and of the answers, each prompt once, with some held out."""
+    made = (
+        make_document(each.prompt_ids, answers[each.key], each.source, recipe.max_tokens)
+        for each in read.wanted
+        if each.key in answers
+    )
+    everything: Iterable[Document] = [*read.documents, *(document for document in made if document is not None)]
+    if read.measured_on:
+        held = without_repeats(read.measured_on, set())
+        train = without_repeats(everything, {document.key for document in held})
+        if not train:
+            raise DFlashError("every prompt to train on is also in --eval-prompts; there is nothing left to learn from")
+        return Data(train, held)
+    return Data(*split(without_repeats(everything, set()), recipe.holdout, recipe.seed))

@@ -1,0 +1,117 @@
+"""What is trained on: prompt ids and the target's own answer, told apart by `start`."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dflash_cli.errors import DFlashError
+from dflash_cli.prompts import messages_of
+from dflash_cli.train.prompts import BadLine, TrainingPrompt, read_lines, source_of
+
+if TYPE_CHECKING:
+    from dflash_cli.model import Model
+    from dflash_cli.text import Message
+
+SHORTEST_ANSWER = 2  # an anchor and a token after it to predict
+
+
+@dataclass(frozen=True)
+class Document:
+    """Token ids (int32); those from `start` on are the answer, which is what a drafter learns."""
+
+    ids: array[int]
+    start: int
+    source: str
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """The part that was given."""
+        return tuple(self.ids[: self.start])
+
+    @property
+    def key(self) -> str:
+        """Equal for documents with the same prompt."""
+        return prompt_key(self.ids[: self.start])
+
+    @property
+    def num_anchors(self) -> int:
+        """Places an anchor may stand: answer tokens that have a token after them."""
+        return len(self.ids) - self.start - 1
+
+
+def prompt_key(ids: Iterable[int]) -> str:
+    """A short name of a prompt's ids."""
+    return hashlib.sha256(array("i", ids).tobytes()).hexdigest()[:16]
+
+
+def make_document(
+    prompt_ids: Sequence[int], answer_ids: Sequence[int], source: str, max_tokens: int
+) -> Document | None:
+    """A document cut to `max_tokens`, or None where nothing is left to learn from."""
+    ids = array("i", [*prompt_ids, *answer_ids][:max_tokens])
+    return Document(ids, len(prompt_ids), source) if len(ids) - len(prompt_ids) >= SHORTEST_ANSWER else None
+
+
+def read_corpus(files: Sequence[str], model: Model) -> Iterator[tuple[list[int], list[int], str] | BadLine]:
+    """(prompt ids, answer ids, source) of each line of answers the target has already given."""
+
+    def parse(file: str, where: str, entry: dict[str, Any]) -> tuple[list[int], list[int], str]:
+        messages = messages_of(where, entry.get("messages"), None)
+        answer = entry.get("answer_ids")
+        size = model.target.config.vocab_size
+        good = isinstance(answer, list) and all(type(each) is int and 0 <= each < size for each in answer)
+        if not isinstance(answer, list) or not good:
+            raise DFlashError(f"{where}: answer_ids is no list of token ids below {size}; expected those of the target")
+        return model.encode(messages), answer, source_of(where, entry, file)
+
+    for file in files:
+        yield from read_lines(file, functools.partial(parse, file))
+
+
+def given_answer(model: Model, prompt: TrainingPrompt) -> list[int]:
+    """Ids of the answer a file gives, with the token that ends a turn. Raises DFlashError."""
+    if not prompt.answer:
+        raise DFlashError(f"{prompt.name} has no answer to keep: its last message is the user's")
+    messages: list[Message] = [*prompt.messages, {"role": "assistant", "content": prompt.answer}]
+    before = model.encode(prompt.messages)
+    after = model.encode([*messages, {"role": "user", "content": "."}])[len(before) :]
+    whole = model.encode([*messages, {"role": "user", "content": "."}])[: len(before)]
+    end = next((i for i, each in enumerate(after) if each in model.codec.stop_ids), None)
+    if whole != before or end is None:
+        raise DFlashError(
+            f"{prompt.name}: this chat template writes earlier turns differently; leave out --keep-answers"
+        )
+    return after[: end + 1]
+
+
+def without_repeats(documents: Iterable[Document], taken: set[str]) -> list[Document]:
+    """The first document of each prompt whose key is not in `taken`."""
+    kept: dict[str, Document] = {}
+    for document in documents:
+        if document.key not in taken:
+            kept.setdefault(document.key, document)
+    return list(kept.values())
+
+
+def split(documents: list[Document], holdout: int, seed: int) -> tuple[list[Document], list[Document]]:
+    """(trained on, held out): at most a tenth is held out. Raises DFlashError for too few documents."""
+    if len(documents) < 2:
+        raise DFlashError(f"there are {len(documents)} documents to train on; expected at least 2, one is held out")
+    count = min(holdout, max(1, len(documents) // 10))
+    # By key, so that the same prompts are held out whatever else the files hold.
+    order = sorted(documents, key=lambda document: hashlib.sha256(f"{seed} {document.key}".encode()).digest())
+    held = {document.key for document in order[:count]}
+    return [each for each in documents if each.key not in held], order[:count]
+
+
+def shuffled(count: int, seed: int, epoch: int) -> list[int]:
+    """The order of documents in an epoch; the same each time it is asked for."""
+    order = list(range(count))
+    random.Random(f"{seed} {epoch}").shuffle(order)  # noqa: S311
+    return order

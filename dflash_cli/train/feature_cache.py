@@ -1,0 +1,116 @@
+"""Features on disk, so that a step never runs the target: safetensors shards, read a document at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from dflash_cli.errors import DFlashError
+from dflash_cli.fetch_progress import megabytes
+from dflash_cli.paths import ensure_private, write_private
+from dflash_cli.train.documents import Document
+from dflash_cli.train.features import FeatureReader, Features
+from dflash_cli.train.report import Reporter
+from dflash_cli.train.signals import Stop
+
+SHARD_DOCUMENTS = 128  # about 100 MB for a small target: what is held while it is made
+INDEX = "index.json"
+
+
+class FeatureCache:
+    """The features of `documents` by their number. Shards that are there already are not made again."""
+
+    def __init__(self, folder: Path, reader: FeatureReader, documents: Sequence[Document]) -> None:
+        self.folder, self.reader, self.documents = folder, reader, documents
+
+    @property
+    def num_bytes(self) -> int:
+        """What the whole cache takes on disk."""
+        width = len(self.reader.taps) * self.reader.target.config.hidden_size
+        width += self.reader.wants_final * self.reader.target.config.hidden_size
+        itemsize = self.reader.target.model.embed_tokens.weight.itemsize
+        return sum(len(document.ids) for document in self.documents) * width * itemsize
+
+    def make(self, report: Reporter, stop: Stop) -> None:
+        """Read what is missing. Raises DFlashError where it does not fit the disk, KeyboardInterrupt when stopped."""
+        ensure_private(self.folder)
+        self._check_index()
+        missing = [number for number in range(self._num_shards()) if not self._shard(number).is_file()]
+        share = len(missing) / max(1, self._num_shards())
+        free = shutil.disk_usage(self.folder).free
+        if self.num_bytes * share > free:
+            raise DFlashError(
+                f"--cache-features needs {megabytes(int(self.num_bytes * share))} in {self.folder}, {megabytes(free)} "
+                "are free; make room, or leave it out: features are then made in each step"
+            )
+        report.tell(f"features: {megabytes(self.num_bytes)} in {self.folder}, {share:.0%} of it to be made")
+        with report.stage("features", len(missing)) as advance:
+            for done, number in enumerate(missing, 1):
+                write_private(self._shard(number), save(self._read(number)))
+                advance(done, f"{megabytes(done * self.num_bytes // self._num_shards())}")
+                stop.check()
+
+    def __call__(self, chosen: list[int]) -> list[Features]:
+        """The features of the documents with these numbers. Raises DFlashError for a damaged shard."""
+        return [self._load(index) for index in chosen]
+
+    def _check_index(self) -> None:
+        """A cache of other documents or taps is not mixed with this one: it is removed."""
+        index = self.folder / INDEX
+        wanted = self._description()
+        try:
+            found = json.loads(index.read_bytes())
+        except (OSError, ValueError):
+            found = None
+        if found != wanted:
+            for path in self.folder.glob("*.safetensors"):
+                path.unlink()
+            write_private(index, json.dumps(wanted).encode())
+
+    def _description(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for document in self.documents:
+            digest.update(len(document.ids).to_bytes(4, "big") + document.ids.tobytes())
+        weight = self.reader.target.model.embed_tokens.weight.detach()
+        return {
+            "documents": digest.hexdigest(),
+            "taps": list(self.reader.taps),
+            "final": self.reader.wants_final,
+            "dtype": str(weight.dtype),
+            # Cheap, and another target's differ.
+            "target": hashlib.sha256(weight[:: max(1, len(weight) // 64)].float().cpu().numpy().tobytes()).hexdigest(),
+        }
+
+    def _num_shards(self) -> int:
+        return -(-len(self.documents) // SHARD_DOCUMENTS)
+
+    def _shard(self, number: int) -> Path:
+        return self.folder / f"{number:05d}.safetensors"
+
+    def _read(self, number: int) -> dict[str, Tensor]:
+        first = number * SHARD_DOCUMENTS
+        tensors = {}
+        for offset, each in enumerate(self.reader.read(self.documents[first : first + SHARD_DOCUMENTS])):
+            tensors[f"taps.{first + offset}"] = each.taps.cpu()
+            if each.final is not None:
+                tensors[f"final.{first + offset}"] = each.final.cpu()
+        return tensors
+
+    def _load(self, index: int) -> Features:
+        path = self._shard(index // SHARD_DOCUMENTS)
+        device = self.reader.device
+        try:
+            with safe_open(path, framework="pt") as file:
+                taps = file.get_tensor(f"taps.{index}").to(device, copy=True)
+                final = file.get_tensor(f"final.{index}").to(device, copy=True) if self.reader.wants_final else None
+        except (SafetensorError, OSError) as error:
+            raise DFlashError(f"{path} cannot be read ({error}); remove it, and it is made again") from None
+        return Features(taps, final)

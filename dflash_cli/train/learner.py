@@ -1,0 +1,107 @@
+"""One training step: documents to rows, rows to gradients under one normaliser, gradients to moved weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from backends.drafter import Drafter
+from dflash_cli.train.blocks import Row, draw_anchors, generator, make_row, pack, reveal
+from dflash_cli.train.documents import Document
+from dflash_cli.train.features import Features, joined
+from dflash_cli.train.forward import TrainingForward, head_weight
+from dflash_cli.train.loss import d_pace_weights, decay_weights, proxy_tau, slot_losses
+from dflash_cli.train.optim import Optimizers
+from dflash_cli.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from dflash_cli.model import Model
+
+
+@dataclass
+class StepFigures:
+    """Sums over the rows of a step."""
+
+    loss: float = 0.0
+    tau: float = 0.0
+    blocks: int = 0
+    hits: Tensor | float = 0.0
+    counts: Tensor | float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the metrics: loss, tau as the training blocks suggest it, and right first choices by slot."""
+        shares = torch.as_tensor(self.hits) / torch.as_tensor(self.counts).clamp(min=1)
+        return {
+            "loss": round(self.loss, 5),
+            "proxy_tau": round(self.tau / max(1, self.blocks), 4),
+            "hits": [round(each, 4) for each in shares.tolist()],
+        }
+
+
+class Learner:
+    """One training step: documents in, moved weights out."""
+
+    def __init__(self, recipe: Recipe, drafter: Drafter, model: Model, max_len: int, num_steps: int) -> None:
+        self.recipe, self.drafter, self.target = recipe, drafter, model.target
+        self.block = drafter.config.block_size
+        self.gamma = recipe.decay(self.block)
+        self.forward = TrainingForward(drafter, model.target, max_len)
+        self.head = head_weight(model.target)
+        self.named = dict(drafter.named_parameters())
+        self.optimizers = Optimizers(self.named, recipe, num_steps)
+
+    def rows(self, documents: list[tuple[int, int, Document]]) -> list[tuple[list[int], Row]]:
+        """(epoch, index, document) of a step -> rows, each with the places of its documents in the list.
+
+        Anchors depend on seed, epoch and document alone.
+        """
+        recipe, mask_id = self.recipe, self.drafter.config.mask_token_id
+        anchors = [
+            draw_anchors(document, recipe.anchors, generator("anchors", recipe.seed, epoch, index))
+            for epoch, index, document in documents
+        ]
+        sizes = [len(each[2].ids) + len(places) * self.block for each, places in zip(documents, anchors, strict=True)]
+        made = []
+        for group in pack(sizes, recipe.row_limit(self.head.device.type)):
+            row = make_row([documents[i][2] for i in group], [anchors[i] for i in group], self.block, mask_id)
+            if recipe.masking == "random":
+                row = reveal(row, generator("reveal", recipe.seed, documents[group[0]][:2], len(group)))
+            made.append((group, row.to(self.head.device)))
+        return made
+
+    def learn(
+        self, rows: list[tuple[list[int], Row]], features: list[Features], step: int
+    ) -> tuple[StepFigures, float]:
+        """Gradients of all rows under one normaliser, then one move of the weights; the figures and gradient norm."""
+        normaliser = sum(float(self._static_weights(row).sum()) for _, row in rows)
+        figures = StepFigures()
+        for group, row in rows:
+            loss = self._row_loss(row, joined([features[index] for index in group]), figures) / max(normaliser, 1e-9)
+            figures.loss += float(loss.detach())
+            if not math.isfinite(figures.loss):
+                return figures, math.nan
+            loss.backward()
+        return figures, self.optimizers.step(step)
+
+    def _static_weights(self, row: Row) -> Tensor:
+        """What the loss is divided by: the weights where they are known, else how many slots count."""
+        return row.counts.float() if self.recipe.loss == "d-pace" else decay_weights(row.counts, self.gamma)
+
+    def _row_loss(self, row: Row, features: Features, figures: StepFigures) -> Tensor:
+        hidden, counts = self.forward(row, features.taps), row.counts
+        teachers = None if features.final is None else features.final[row.teachers[counts]]
+        losses, hits = slot_losses(hidden[counts], row.labels[counts], teachers, self.head, self.drafter.scale_logits)
+        spread_losses = torch.zeros(counts.shape, device=counts.device).masked_scatter(counts, losses.detach())
+        spread_hits = torch.zeros_like(counts).masked_scatter(counts, hits)
+        tau, hits_by_slot = proxy_tau(spread_hits, counts)
+        figures.tau += tau
+        figures.blocks += len(counts)
+        figures.hits = figures.hits + hits_by_slot
+        figures.counts = figures.counts + counts.sum(0)
+        paced = self.recipe.loss == "d-pace"
+        weights = d_pace_weights(spread_losses, counts) if paced else decay_weights(counts, self.gamma)
+        return (losses * weights[counts]).sum()

@@ -1,0 +1,110 @@
+"""Prompts to train on, from JSON lines: `prompt`, `messages` or ShareGPT `conversations`. Imports no torch."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dflash_cli.errors import DFlashError
+from dflash_cli.prompts import file_text, messages_of
+from dflash_cli.text import Message
+
+Entry = TypeVar("Entry")
+SHAREGPT = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+JUDGED_ON = ("humaneval", "mt-bench", "mt_bench", "mtbench", "mbpp", "gsm8k-test", "gsm8k_test")
+"""Sets that drafters are measured on: a line whose `source` names one is never trained on."""
+
+
+@dataclass(frozen=True)
+class TrainingPrompt:
+    """A conversation up to the user's last turn. `answer`: what the file says came next, if anything."""
+
+    name: str
+    messages: tuple[Message, ...]
+    source: str
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that could not be read, and why."""
+
+    reason: str
+
+
+def read_prompts(files: tuple[str, ...], system: str | None) -> Iterator[TrainingPrompt | BadLine]:
+    """The prompts of the files, in order. Raises DFlashError where a file cannot be read."""
+    for file in files:
+        yield from read_lines(file, functools.partial(_prompt, file, system))
+
+
+def read_lines(file: str, parse: Callable[[str, dict[str, Any]], Entry]) -> Iterator[Entry | BadLine]:
+    """`parse(where, object)` of each line of a JSON-lines file; what it refuses comes as a BadLine."""
+    # Not str.splitlines: U+2028 and its like are legal inside a JSON string.
+    for number, line in enumerate(file_text(Path(file)).split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{file} line {number}"
+        try:
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
+                raise DFlashError(f"{where} is a JSON {type(entry).__name__}; expected an object")
+            yield parse(where, entry)
+        except (ValueError, RecursionError) as error:
+            yield BadLine(f"{where} is not valid JSON ({error})")
+        except DFlashError as error:
+            yield BadLine(str(error))
+
+
+def source_of(where: str, entry: dict[str, Any], file: str) -> str:
+    """The line's own `source`, or its file's name. Raises DFlashError for a set that drafters are judged on."""
+    source = entry.get("source", Path(file).stem)
+    if not isinstance(source, str):
+        raise DFlashError(f"{where}: source is a JSON {type(source).__name__}; expected text")
+    if any(name in source.lower() for name in JUDGED_ON):
+        raise DFlashError(f"{where} comes from {source!r}, a set that drafters are judged on: never train on it")
+    return source
+
+
+def _prompt(file: str, system: str | None, where: str, entry: dict[str, Any]) -> TrainingPrompt:
+    source = source_of(where, entry, file)
+    messages, answer = _turns(where, entry)
+    prompt = TrainingPrompt(where, messages_of(where, messages, entry.get("system") or system), source, answer)
+    if not prompt.messages[-1]["content"].strip():
+        raise DFlashError(f"{where} has an empty prompt: there is nothing to answer")
+    return prompt
+
+
+def _turns(where: str, entry: dict[str, Any]) -> tuple[list[Any], str | None]:
+    """Messages up to the user's last turn, and the text that followed it."""
+    if isinstance(entry.get("prompt"), str):
+        answer = entry.get("answer", entry.get("response"))
+        return [{"role": "user", "content": entry["prompt"]}], answer if isinstance(answer, str) else None
+    messages = _sharegpt(where, entry["conversations"]) if "conversations" in entry else entry.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise DFlashError(f"{where} has neither prompt (text) nor messages or conversations (lists)")
+    answer = None
+    while messages and isinstance(messages[-1], dict) and messages[-1].get("role") == "assistant":
+        answer = messages[-1].get("content")
+        messages = messages[:-1]
+    if not messages:
+        raise DFlashError(f"{where} has no turn of the user")
+    return [_bare(each) for each in messages], answer if isinstance(answer, str) else None
+
+
+def _bare(message: Any) -> Any:
+    return {key: message.get(key) for key in ("role", "content")} if isinstance(message, dict) else message
+
+
+def _sharegpt(where: str, turns: Any) -> list[Any]:
+    good = isinstance(turns, list) and all(isinstance(turn, dict) for turn in turns)
+    if not good:
+        raise DFlashError(f"{where}: conversations is no list of objects with from and value")
+    for turn in turns:
+        if turn.get("from") not in SHAREGPT:
+            raise DFlashError(f"{where}: a turn is from {turn.get('from')!r}; expected {', '.join(SHAREGPT)}")
+    return [{"role": SHAREGPT[turn["from"]], "content": turn.get("value")} for turn in turns]

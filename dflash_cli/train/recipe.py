@@ -1,0 +1,177 @@
+"""How a drafter is trained: every choice with its default, help and range, once. Imports no torch.
+
+Flags of `dflash train-drafter` and keys of its `--recipe` file are made from the fields of `Recipe`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dflash_cli.config import read_table, setting, settings_of
+from dflash_cli.errors import UsageError
+from dflash_cli.setting_kinds import Choice, File, Kind, Number, Switch, Whole
+
+GAMMAS = ((8, 4.0), (10, 5.0), (16, 7.0))  # block size -> decay, as published (arXiv 2602.06036, A.1)
+LEARNING_RATES = {"muon": 3e-3, "adamw": 6e-4}
+RESUMABLE = (
+    "prompts", "corpus", "eval_prompts", "skip_bad", "rows", "eval_every", "save_every", "threads",
+)  # fmt: skip
+"""Choices that may differ when a run goes on: they change no result of a step. (Of files, what they hold counts.)"""
+
+
+class Layers(Kind):
+    """Layer numbers: a list in a file, `1,8,14` on the command line."""
+
+    expected = "different layer numbers from 0 on, such as 1,8,14"
+    metavar = "N,N,..."
+
+    def check(self, value: object) -> tuple[int, ...]:
+        """See Kind."""
+        if not isinstance(value, list | tuple) or not value or len(set(map(repr, value))) != len(value):
+            raise self.wrong(value)
+        if not all(type(each) is int and each >= 0 for each in value):
+            raise self.wrong(value)
+        return tuple(value)
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        """See Kind."""
+        parts = [part.strip() for part in text.split(",")]
+        if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+            raise self.wrong(text)
+        return self.check([int(part) for part in parts])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every choice of a training run. None means that the target decides."""
+
+    prompts: tuple[str, ...] = setting(
+        (), File(), "Prompts, JSON lines with prompt, messages or conversations.", "data", "--prompts", many=True
+    )
+    corpus: tuple[str, ...] = setting(
+        (), File(), "Answers the target has already given, JSON lines.", "data", "--corpus", many=True
+    )
+    eval_prompts: tuple[str, ...] = setting(
+        (), File(), "Prompts to measure on, never trained on (default: held out).", "data", "--eval-prompts", many=True
+    )
+    holdout: int = setting(24, Whole(1), "Prompts held out to measure on.", "data", "--holdout")
+    skip_bad: bool = setting(
+        False, Switch(), "Leave out lines that cannot be read, and say which.", "data", "--skip-bad/--no-skip-bad"
+    )
+    synthesize: int = setting(0, Whole(0), "Prompts that the target writes itself, besides.", "data", "--synthesize")
+    keep_answers: bool = setting(
+        False, Switch(), "Train on the answers in the prompt files.", "data", "--keep-answers/--no-keep-answers"
+    )
+    max_tokens: int = setting(
+        1024, Whole(8), "Most tokens of prompt and answer; the rest is cut.", "data", "--max-tokens"
+    )
+    answer_tokens: int = setting(256, Whole(2), "Most tokens of an answer that is made.", "data", "--answer-tokens")
+    temperature: float = setting(0.0, Number(0), "Sampling of answers, 0 is greedy.", "data", "--temperature")
+    top_k: int = setting(0, Whole(0), "Sampling of answers, 0 keeps all.", "data", "--top-k")
+    top_p: float = setting(1.0, Number(0, 1, above=True), "Sampling of answers.", "data", "--top-p")
+    rows: int = setting(48, Whole(1), "Answers made at once.", "data", "--rows")
+    cache_features: bool = setting(
+        False, Switch(), "Keep the target's hidden states on disk.", "data", "--cache-features/--no-cache-features"
+    )
+    layers: int | None = setting(None, Whole(1), "Drafter layers (default: 3 or 5, by size).", "drafter", "--layers")
+    block: int | None = setting(None, Whole(2), "Tokens of a block (default: 8 or 16, by size).", "drafter", "--block")
+    taps: tuple[int, ...] | None = setting(
+        None, Layers(), "Target layers the drafter sees (default: 5, evenly spread).", "drafter", "--taps"
+    )
+    hidden: int | None = setting(
+        None, Whole(8), "Width of the feed-forward layers (default: the target's).", "drafter", "--hidden"
+    )
+    mask_id: int | None = setting(
+        None, Whole(0), "Token id of an empty slot (default: one that no text has).", "drafter", "--mask-id"
+    )
+    init: str = setting("random", Choice("random", "target"), "Where the first weights come from.", "drafter", "--init")
+    warm_start: str | None = setting(
+        None, File(), "Begin with this drafter; it decides the shape.", "drafter", "--warm-start"
+    )
+    loss: str = setting("ce", Choice("ce", "d-pace", "kl"), "What is minimised.", "training", "--loss")
+    gamma: float | None = setting(
+        None, Number(0, above=True), "Slot k counts exp(-(k-1)/gamma) (default: by block size).", "training", "--gamma"
+    )
+    masking: str = setting(
+        "full", Choice("full", "random"), "Slots masked in training: all, or some.", "training", "--masking"
+    )
+    anchors: int = setting(64, Whole(1), "Most blocks of a document in an epoch.", "training", "--anchors")
+    optimizer: str = setting("muon", Choice("muon", "adamw"), "Optimiser of the matrices.", "training", "--optimizer")
+    lr: float | None = setting(
+        None, Number(0, above=True), "Highest learning rate (default: 0.003 muon, 0.0006 adamw).", "training", "--lr"
+    )
+    warmup: float = setting(0.04, Number(0, 1), "Share of the steps in which it rises.", "training", "--warmup")
+    weight_decay: float = setting(0.0, Number(0), "Weight decay of the matrices.", "training", "--weight-decay")
+    clip: float = setting(1.0, Number(0, above=True), "Largest norm of a gradient.", "training", "--clip")
+    ema: float = setting(
+        0.0, Number(0, 1), "Measure and ship a running mean of the weights, 0 is off.", "training", "--ema"
+    )
+    batch: int = setting(16, Whole(1), "Documents a step.", "training", "--batch")
+    row_tokens: int | None = setting(
+        None, Whole(64), "Tokens and slots computed at once (default: 1024, 4096 on a GPU).", "training", "--row-tokens"
+    )
+    epochs: int = setting(6, Whole(1), "Times each document is used.", "training", "--epochs")
+    steps: int | None = setting(None, Whole(1), "Steps in all (default: by --epochs).", "training", "--steps")
+    seed: int = setting(0, Whole(0), "Same seed, same drafter.", "training", "--seed")
+    eval_every: int = setting(100, Whole(1), "Steps between two measurements.", "running", "--eval-every")
+    eval_tokens: int = setting(96, Whole(2), "Most tokens of an answer that is measured.", "running", "--eval-tokens")
+    save_every: int = setting(50, Whole(1), "Steps between two checkpoints.", "running", "--save-every")
+    threads: int | None = setting(None, Whole(1), "CPU threads (default: torch's choice).", "running", "--threads")
+
+    @property
+    def learning_rate(self) -> float:
+        """The highest learning rate."""
+        return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
+
+    @property
+    def measured_tokens(self) -> int:
+        """Most tokens of an answer that is measured: not past what answers are trained on."""
+        return min(self.eval_tokens, self.answer_tokens)
+
+    def row_limit(self, device: str) -> int:
+        """Context tokens and block slots of a training row: its attention grows with their square."""
+        return self.row_tokens or (1024 if device == "cpu" else 4096)
+
+    def decay(self, block: int) -> float:
+        """Gamma for a block size: the one asked for, the published one, or a line through its neighbours."""
+        return default_gamma(block) if self.gamma is None else self.gamma
+
+    def as_dict(self) -> dict[str, Any]:
+        """All choices as JSON values."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    def differences(self, other: dict[str, Any]) -> list[str]:
+        """Choices that differ from those of an earlier run and would change what its next steps compute."""
+        own = self.as_dict()
+        return [key for key in own if key not in RESUMABLE and own[key] != other.get(key)]
+
+
+CHOICES = settings_of(Recipe)
+
+
+def default_gamma(block: int) -> float:
+    """The published decay for a block size, a line between and beyond those that were published."""
+    upper = next((i for i, (size, _) in enumerate(GAMMAS) if size >= block), len(GAMMAS) - 1)
+    upper = max(upper, 1)
+    (b0, g0), (b1, g1) = GAMMAS[upper - 1], GAMMAS[upper]
+    return max(1.0, g0 + (block - b0) * (g1 - g0) / (b1 - b0))
+
+
+def make_recipe(file: str | None, given: dict[str, Any]) -> Recipe:
+    """`given` (flags) over the file over the defaults. Raises UsageError."""
+    values = read_table(Path(file), CHOICES) if file is not None else {}
+    recipe = replace(Recipe(), **(values | given))
+    if not recipe.prompts and not recipe.corpus and not recipe.synthesize:
+        raise UsageError("nothing to train on: pass --prompts FILE.jsonl, --corpus FILE.jsonl, or --synthesize N")
+    if recipe.keep_answers and (not recipe.prompts or recipe.synthesize):
+        raise UsageError("--keep-answers takes its answers from --prompts alone, without --synthesize")
+    if recipe.warm_start is not None:
+        fixed = [name for name in ("layers", "block", "taps", "hidden", "mask_id") if getattr(recipe, name) is not None]
+        if fixed or recipe.init != "random":
+            name = (fixed or ["init"])[0].replace("_", "-")
+            raise UsageError(f"--{name} does not go with --warm-start, whose drafter decides it; leave one of them out")
+    if recipe.ema >= 1:
+        raise UsageError("--ema 1 never moves; expected below 1, such as 0.99")
+    return recipe
