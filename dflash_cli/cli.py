@@ -24,6 +24,7 @@ COMMANDS = {
     "sessions": ("dflash_cli.sessions_command:sessions_command", "List, show, export and delete saved chats."),
     "stats": ("dflash_cli.stats_command:stats_command", "Show what speculation did for you."),
     "replay": ("dflash_cli.replay_command:replay_command", "Play a trace again, or make a page of it."),
+    "bench": ("dflash_cli.bench.command:bench_command", "Measure plain decoding, DFlash and others side by side."),
     "train-drafter": ("dflash_cli.train.command:train_command", "Train a drafter for a target."),
     "models": ("dflash_cli.models_command:models_command", "List models, what is cached, and expected acceptance."),
     "doctor": ("dflash_cli.doctor:doctor_command", "Check this installation and machine."),

@@ -34,6 +34,7 @@ GUESSED_SLOPE = 0.02  # what a row more adds to a verify pass, before two widths
 GUESSED_DRAFT = 0.25  # a draft pass over a verify pass of width 1, before one was measured
 REPEATS = 3
 LIMIT_MS = 1500.0
+FIRST_LIMITS = 2  # first passes that took this many limits count: more of them would take too long
 VERSION = 1
 MAX_ENTRIES = 32
 
@@ -223,23 +224,22 @@ def calibrate(
 ) -> Costs:
     """Measure a draft and verify passes of a few widths, with junk written from `start` on in every row's cache.
 
-    Takes about `limit_ms`, or one pass each of the narrowest, the widest and a draft where those take longer.
+    The first pass of a kind allocates and picks kernels: it tells nothing, unless it alone takes longer than all of
+    this may. Those that count take about `limit_ms`.
     """
     now = now or time.perf_counter
     block_size = backend.block_size
     widths = sorted({1, 2, 4, block_size // 2, block_size} & set(range(1, block_size + 1)))
     needed = list(dict.fromkeys([block_size, 1, *([DRAFT] if block_size > 1 else [])]))
-    samples: dict[int, list[float]] = {key: [] for key in [*needed, *widths[1:-1]]}
     begun = now()
-    for measured in range(1 + REPEATS):
-        if measured and (now() - begun) * 1e3 >= limit_ms:
-            break
-        for key, values in samples.items():
-            if key in needed or (now() - begun) * 1e3 < limit_ms:
+    figures = {key: _measure(backend, clock, key, start) for key in needed}
+    if (now() - begun) * 1e3 < FIRST_LIMITS * limit_ms:
+        samples: dict[int, list[float]] = {key: [] for key in [*needed, *widths[1:-1]]}
+        begun = now()
+        for key, values in list(samples.items()) * REPEATS:
+            if (now() - begun) * 1e3 < limit_ms:
                 values.append(_measure(backend, clock, key, start))
-    # The first pass of a shape allocates and picks kernels: it counts only for what is needed and has no other.
-    kept = {key: values[1:] or values * (key in needed) for key, values in samples.items()}
-    figures = {key: median(values) for key, values in kept.items() if values}
+        figures |= {key: median_low(values) for key, values in samples.items() if values}
     draft_ms = figures.pop(DRAFT, None)
     return Costs(figures, draft_ms)
 

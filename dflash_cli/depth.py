@@ -117,8 +117,12 @@ class Depth:
         self._width = self._next()
 
     def new_turn(self) -> None:
-        """Other text comes: what was learnt of acceptance counts for less, and a probe may come at once."""
+        """Other text comes: what was learnt of acceptance counts for less, and a probe may come at once.
+
+        What an earlier answer won is not there to be lost in this one.
+        """
         self.acceptance.limit(NEW_TEXT_WEIGHT)
+        self._balance = min(self._balance, OPENING)
         self._interval = self._waited = PROBE_AFTER
 
     def _opening(self) -> list[int]:

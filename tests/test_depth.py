@@ -233,6 +233,20 @@ def test_a_new_turn_is_probed_at_once_and_what_was_learnt_is_kept() -> None:
     assert wide.width() == width > 4
 
 
+@pytest.mark.parametrize("name", ["laptop", "gpu", "steep"])
+def test_what_one_answer_won_is_not_lost_in_the_next(name: str) -> None:
+    machine = MACHINES[name]
+    for seed in SEEDS:
+        answer = Answer(machine, lambda place, _position: 0.9 if place < 400 else 0.0, seed)
+        depth = Depth(8, machine.calibrated(8))
+        answer.run(depth, 400)
+        depth.new_turn()
+        place, ms = answer.place, answer.ms
+        answer.run(depth, 120)
+        plain = machine.verify_ms(1) * (answer.place - place)
+        assert answer.ms - ms <= 1.02 * plain + 2 * machine.verify_ms(1)
+
+
 def test_without_a_calibration_it_opens_with_the_trained_block_and_plain_steps() -> None:
     depth = Depth(8, Costs())
     seen = []

@@ -1,0 +1,63 @@
+"""What memory allows: decoding reads every weight once a pass, so bytes over bandwidth is the time it cannot beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backends.config import DrafterConfig, TargetConfig
+from dflash_cli.memory import drafter_parameters, kv_bytes, target_parameters
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Bytes that a pass must read. A step is a verify pass, and a draft pass where it drafts."""
+
+    target: TargetConfig
+    drafter: DrafterConfig | None
+    dtype_bytes: int
+    bandwidth: float
+    """Bytes a second."""
+
+    @property
+    def head_bytes(self) -> int:
+        """The matrix that gives logits; a draft reads it, too."""
+        return self.target.vocab_size * self.target.hidden_size * self.dtype_bytes
+
+    @property
+    def target_bytes(self) -> int:
+        """The target's weights, head included. Of an embedding that is no head, too, only a few rows are read."""
+        table = 0 if self.target.tie_word_embeddings else self.head_bytes
+        return target_parameters(self.target) * self.dtype_bytes - table
+
+    @property
+    def drafter_bytes(self) -> int:
+        """The drafter's own weights."""
+        return 0 if self.drafter is None else drafter_parameters(self.drafter) * self.dtype_bytes
+
+    def verify_bytes(self, context: float, batch: int = 1) -> float:
+        """Of a verify pass at a length of the context, whatever its width."""
+        return self.target_bytes + batch * context * kv_bytes(self.target, 1, self.dtype_bytes)
+
+    def draft_bytes(self, context: float, batch: int = 1) -> float:
+        """Of a draft pass."""
+        if self.drafter is None:
+            return 0.0
+        cache = batch * context * kv_bytes(self.drafter, 1, self.dtype_bytes)
+        return self.drafter_bytes + self.head_bytes + cache
+
+    def step_ms(self, context: float, batch: int = 1, drafted: float = 0.0) -> float:
+        """Milliseconds of a step of which the share `drafted` drafts."""
+        num_bytes = self.verify_bytes(context, batch) + drafted * self.draft_bytes(context, batch)
+        return num_bytes / self.bandwidth * 1e3
+
+    def as_dict(self) -> dict[str, object]:
+        """For the `limit` object of the JSON output."""
+        return {
+            "bandwidth_gb_s": round(self.bandwidth / 1e9, 2),
+            "target_mb": round(self.target_bytes / 1e6, 2),
+            "head_mb": round(self.head_bytes / 1e6, 2),
+            "drafter_mb": round(self.drafter_bytes / 1e6, 2),
+            "kv_kb_per_token": round(kv_bytes(self.target, 1, self.dtype_bytes) / 1e3, 3),
+            "plain_step_ms": round(self.step_ms(0), 4),
+            "dflash_step_ms": None if self.drafter is None else round(self.step_ms(0, drafted=1.0), 4),
+        }

@@ -1,0 +1,31 @@
+"""The limit counts the bytes that the modules really hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.config import DrafterConfig, TargetConfig
+from dflash_cli.bench.limit import Limit
+from tests.tiny import drafter_dict, make_drafter, make_target, target_dict
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])  # the second one's embedding is its head
+def test_bytes_are_those_of_the_weights(kind: str) -> None:
+    target, drafter = make_target(kind), make_drafter()
+    limit = Limit(target.config, drafter.config, 4, 1e9)
+    weights = 4 * sum(each.numel() for each in target.parameters())
+    embedding = 0 if kind == "llama" else 4 * target.model.embed_tokens.weight.numel()
+    assert limit.target_bytes == weights - embedding
+    assert limit.drafter_bytes == 4 * sum(each.numel() for each in drafter.parameters())
+    assert limit.head_bytes == 4 * target.lm_head.weight.numel()
+
+
+def test_a_step_grows_with_context_batch_and_drafts() -> None:
+    config, drafter = TargetConfig.from_dict(target_dict()), DrafterConfig.from_dict(drafter_dict())
+    limit = Limit(config, drafter, 2, 1e6)
+    plain = limit.step_ms(100)
+    kv = 2 * config.num_layers * config.num_kv_heads * config.head_dim * 2
+    assert limit.step_ms(100, batch=3) - plain == pytest.approx(200 * kv / 1e6 * 1e3)
+    assert limit.step_ms(100, drafted=1.0) - plain == pytest.approx(limit.draft_bytes(100) / 1e6 * 1e3)
+    assert limit.step_ms(100, drafted=0.5) - plain == pytest.approx(limit.draft_bytes(100) / 1e6 * 1e3 / 2)
+    assert Limit(config, None, 2, 1e6).as_dict()["dflash_step_ms"] is None
