@@ -34,7 +34,7 @@ from dflash_cli.trace import Recording, TraceWriter, head_of, record
 
 INTERRUPTED = "[interrupted]"
 TAKEN_BACK = " (your message is not part of the conversation)"
-HINT = "/help lists the commands, Ctrl-D leaves"
+HINT = "/help lists the commands, F2 switches the overlay, Ctrl-D leaves"
 
 
 @click.command("chat", context_settings={"help_option_names": ["-h", "--help"]})

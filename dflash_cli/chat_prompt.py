@@ -17,9 +17,10 @@ from dflash_cli.chat_completion import completer, is_name
 from dflash_cli.chat_input import LEAVE_HINT, PROMPT, Tell
 from dflash_cli.editor import edit
 from dflash_cli.errors import DFlashError
+from dflash_cli.overlay_render import glyphs_for
 from dflash_cli.prompt_history import open_history
 from dflash_cli.prompt_resize import hear_resizes
-from dflash_cli.toolbar import STYLES, glyphs_for, render, status_of
+from dflash_cli.toolbar import STYLES, render, status_of
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application

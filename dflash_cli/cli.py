@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from dflash_cli.errors import DFlashError, UsageError, nearest
-from dflash_cli.options import SettingOption
+from dflash_cli.options import SettingOption, no_color_option
 
 NAME = "dflash"
 INTERRUPTED = 130
@@ -140,6 +140,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     "the variable over the file.",
 )
 @click.option("--config", type=click.Path(), metavar="FILE", envvar="DFLASH_CONFIG", help="Configuration file to read.")
+@no_color_option()
 @click.option(
     "--version",
     is_flag=True,
@@ -149,7 +150,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     help="Print the version and exit.",
 )
 @click.pass_context
-def app(ctx: click.Context, config: str | None) -> None:  # noqa: ARG001
+def app(ctx: click.Context, config: str | None, no_color: bool) -> None:  # noqa: ARG001
     """Chat with large language models in a terminal, faster through DFlash speculative decoding, and see why."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from dflash_cli.config import Config, environment_problems
+from dflash_cli.config import Config
+from dflash_cli.config_file import environment_problems
 from dflash_cli.doctor_report import EXIT_CODES, FATAL, OK, WARNING, Check, as_json, as_text, overall
 from dflash_cli.errors import DFlashError
 from dflash_cli.options import CONFIG_ERROR, CONFIG_FILE, settings

@@ -1,4 +1,4 @@
-"""Ctrl-C while a model is loaded or an answer is being made. Imports no torch."""
+"""Ctrl-C while a model is loaded or an answer is being made, and the handlers of signals. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 Result = TypeVar("Result")
 
@@ -54,6 +54,30 @@ class Interrupts:
         self.requested = True
         if self._in_call:
             raise KeyboardInterrupt
+
+
+class SignalHandlers:
+    """Signal handlers of a context; at its end those from before are back."""
+
+    def __init__(self) -> None:
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+            self._install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _install(self) -> None:
+        raise NotImplementedError
+
+    def _handle(self, number: int, handler: Callable[[int, FrameType | None], None]) -> None:
+        self._previous[number] = signal.signal(number, handler)
 
 
 def interruptible(function: Callable[[], Result]) -> Result:

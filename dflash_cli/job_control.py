@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
+
+from dflash_cli.interrupts import SignalHandlers
 
 ENDING = ("SIGTERM", "SIGQUIT", "SIGHUP")
 
 
-class JobControl:
+class JobControl(SignalHandlers):
     """Within this context the terminal is given back before the program stops or ends, and taken again on `fg`.
 
     Signals that are ignored or handled by somebody else stay so. Does nothing outside the main thread, and on systems
@@ -22,27 +22,19 @@ class JobControl:
 
     def __init__(self, release: Callable[[], None], take: Callable[[], None], end: Callable[[], None]) -> None:
         """`release` before a stop, `take` after it, `end` before the end: it must not wait for anything."""
+        super().__init__()
         self._release, self._take, self._end = release, take, end
-        self._previous: dict[int, Any] = {}
 
-    def __enter__(self) -> JobControl:
-        if threading.current_thread() is threading.main_thread():
-            self._handle("SIGTSTP", self._on_stop)
-            self._handle("SIGCONT", lambda _number, _frame: self._take())
-            for name in ENDING:
-                self._handle(name, self._on_end)
-        return self
+    def _install(self) -> None:
+        self._take_over("SIGTSTP", self._on_stop)
+        self._take_over("SIGCONT", lambda _number, _frame: self._take())
+        for name in ENDING:
+            self._take_over(name, self._on_end)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _handle(self, name: str, handler: Callable[[int, FrameType | None], None]) -> None:
+    def _take_over(self, name: str, handler: Callable[[int, FrameType | None], None]) -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            self._previous[number] = signal.signal(number, handler)
+            self._handle(number, handler)
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         self._release()

@@ -14,7 +14,8 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from dflash_cli.config import GROUPS, SETTINGS, Config, Setting, config_path, read_config, unknown_variables
+from dflash_cli.config import GROUPS, SETTINGS, Config, Setting
+from dflash_cli.config_file import config_path, read_config, unknown_variables
 from dflash_cli.errors import UsageError
 from dflash_cli.setting_kinds import File, Switch, split_list
 
@@ -25,6 +26,7 @@ else:  # click 8.1's class takes no type argument
 Function = Callable[..., Any]
 CONFIG_ERROR = "dflash.config_error"
 CONFIG_FILE = "dflash.config_file"
+no_color_option = functools.partial(click.option, "--no-color", is_flag=True, help="The same as --color never.")
 
 
 class SettingType(ParamType):
@@ -80,6 +82,20 @@ class SettingOption(click.Option):
         return f"{self.name} in {ctx.meta.get(CONFIG_FILE)}" if source is ParameterSource.DEFAULT_MAP else None
 
 
+class NoColor(click.Option):
+    """`--no-color`, another way to say `--color never`: of the two the later one wins."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:  # noqa: ARG002
+        """See click: on the command line it is the option `--color`, with its value."""
+        parser.add_option(obj=self, opts=self.opts, dest="color", action="store_const", const="never")
+
+    def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> Any:
+        """See click; before any other option takes its value. One before the subcommand counts, too."""
+        if ctx.find_root().params.get("no_color"):
+            opts.setdefault("color", "never")
+        return super().handle_parse_result(ctx, opts, args)
+
+
 def settings(*wanted: str, without: tuple[str, ...] = (), lenient: bool = False) -> Callable[[Function], Function]:
     """Add options for settings to a command, which gets them as its argument `config`; all of them by default.
 
@@ -104,6 +120,8 @@ def settings(*wanted: str, without: tuple[str, ...] = (), lenient: bool = False)
 
         wrapped: Function = command
         for each in reversed(chosen):
+            if each.name == "color":
+                wrapped = no_color_option(cls=NoColor, is_eager=True, expose_value=False)(wrapped)
             wrapped = _option(each)(wrapped)
         return _file_option(lenient)(wrapped)
 

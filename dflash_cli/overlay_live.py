@@ -19,10 +19,9 @@ from dflash_cli.live_answer import LiveAnswer
 from dflash_cli.overlay import MODES, Mode, OverlayState, TokenTexts
 from dflash_cli.overlay_open import Markdown
 from dflash_cli.overlay_painter import Painter
-from dflash_cli.overlay_render import Look
+from dflash_cli.overlay_render import Look, glyphs_for
 from dflash_cli.terminal import is_terminal
 from dflash_cli.themes import THEMES
-from dflash_cli.toolbar import glyphs_for
 
 if TYPE_CHECKING:
     from dflash_cli.pace import Pace

@@ -31,6 +31,11 @@ UNICODE = Glyphs("▮", "▯", "⋅", " ▁▂▃▄▅▆▇█", "τ", " · ",
 ASCII = Glyphs("#", "x", ".", " .:-=+*%@", "tau", " | ", "\\n", "...")
 
 
+def glyphs_for(encoding: str | None) -> Glyphs:
+    """The signs that a terminal of this encoding can show."""
+    return UNICODE if (encoding or "utf-8").lower().replace("-", "") in ("utf8", "utf8sig") else ASCII
+
+
 @dataclass(frozen=True)
 class Look:
     """How things are told apart. `marks`: symbols instead of colours. `encoding`: what the terminal can show.

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
 
 from dflash_cli.answer_text import AnswerText
 from dflash_cli.conversation import no_room
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from dflash_cli.speculative import Decoder, Request
     from dflash_cli.text import TextCodec
 
+FIGURES = ("speed", "tau", "time", "tokens")  # of a side, by how much they tell
 SHORTEST = 256  # tokens that an answer may have in a race, if the one before was shorter
 
 
@@ -62,14 +65,21 @@ class Racer:
         self.stats.add(event, self._text.add(event).flags, waited * 1e3)
         self.is_finished = isinstance(event, Finished)
 
-    def figures(self) -> str:
-        """Speed, time, tokens and acceptance in words."""
+    def figures(self, without: Collection[str] = ()) -> str:
+        """Speed, time, tokens and acceptance in words, but for those whose names (see FIGURES) are in `without`."""
         stats = self.stats
-        parts = [] if stats.tokens_per_s is None else [f"{stats.tokens_per_s:.1f} tok/s"]
-        parts += [f"{self.used_s:.1f} s", f"{len(stats.ids)} tokens"]
-        if stats.drafted and stats.tau is not None:
-            parts.append(f"τ {stats.tau:.2f}")
-        return " · ".join(parts)
+        parts = {
+            "speed": "" if stats.tokens_per_s is None else f"{stats.tokens_per_s:.1f} tok/s",
+            "time": f"{self.used_s:.1f} s",
+            "tokens": f"{len(stats.ids)} token{'s' * (len(stats.ids) != 1)}",
+            "tau": f"τ {stats.tau:.2f}" if stats.drafted and stats.tau is not None else "",
+        }
+        return " · ".join(text for name, text in parts.items() if text and name not in without)
+
+    def figures_within(self, room: int) -> str:
+        """As many of the figures as `room` columns hold, the more telling ones first."""
+        texts = (self.figures(FIGURES[count:]) for count in range(len(FIGURES), -1, -1))
+        return next(text for text in texts if cell_len(text) <= room)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from dflash_cli.errors import UsageError
 from dflash_cli.events import BlockDrafted, Finished
 from dflash_cli.interrupts import Interrupts
 from dflash_cli.overlay import OverlayState
-from dflash_cli.overlay_render import Look, fresh, settled
+from dflash_cli.overlay_render import Look, fresh, glyphs_for, settled
 from dflash_cli.pace import pause
 from dflash_cli.terminal import AnswerOutput
 from dflash_cli.themes import DEFAULT_THEME, THEMES
 from dflash_cli.thinking import TAGS
-from dflash_cli.toolbar import glyphs_for
 
 if TYPE_CHECKING:
     from dflash_cli.overlay_live import Overlay

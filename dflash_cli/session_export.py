@@ -161,12 +161,19 @@ WRITERS: dict[str, Callable[[str, str, str | None, Sequence[Turn]], str]] = {".m
 
 
 def write_export(
-    path: Path, title: str, model_name: str, system: str | None, turns: Sequence[Turn], *, overwrite: bool = False
+    path: Path,
+    title: str,
+    model_name: str,
+    system: str | None,
+    turns: Sequence[Turn],
+    *,
+    overwrite: bool = False,
+    to_replace: str = "remove it first",
 ) -> Path:
     """Write the conversation to a new file that only the user can read (mode 0600); gives its path.
 
     Raises UsageError for a name that ends neither in .md nor in .json, DFlashError for a file that exists (unless
-    `overwrite`) or that cannot be written.
+    `overwrite`; `to_replace` is what a person can do then) or that cannot be written.
     """
     try:
         path = path.expanduser()
@@ -181,7 +188,7 @@ def write_export(
     if overwrite:
         write_private(path, data)
     else:
-        _write_new(path, data)
+        _write_new(path, data, to_replace)
     return path
 
 
@@ -192,12 +199,12 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes, to_replace: str) -> None:
     try:
         # Asked of the system, not looked up before: the file may come between.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise DFlashError(f"{path} exists and is not overwritten; name another file, or remove it first") from None
+        raise DFlashError(f"{path} exists and is not overwritten; name another file, or {to_replace}") from None
     except OSError as err:
         raise DFlashError(f"cannot write {path}: {err.strerror or err}") from err
     try:

@@ -122,7 +122,7 @@ def export_command(name: str, file: str, force: bool) -> None:
     if file == "-":
         _print(to_markdown(*_page(name, reading)))
     else:
-        path = write_export(Path(file), *_page(name, reading), overwrite=force)
+        path = write_export(Path(file), *_page(name, reading), overwrite=force, to_replace="add --force")
         click.echo(printable(f"dflash: {in_words(len(reading.state.saved_turns))} written to {path}"), err=True)
     _complain(reading)
 

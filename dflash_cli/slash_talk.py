@@ -94,13 +94,15 @@ def _context(chat: Chat, _argument: str) -> None:
 
 def _race(chat: Chat, _argument: str) -> None:
     from dflash_cli.race import prepare
-    from dflash_cli.race_view import can_draw, live
+    from dflash_cli.race_view import can_draw, live, unseen_keys
 
+    is_drawn = can_draw()
     try:
-        race = prepare(chat.conversation)
-        with live(race, has_color=chat.screen.has_color) if can_draw() else nullcontext():
-            race.run()
-        result = race.compare().summary(chat.conversation.model.codec, str(race.plain.decoder.backend.dtype)[6:])
+        with unseen_keys(chat.source.prefill) if is_drawn else nullcontext(lambda: None) as look_at_keys:
+            race = prepare(chat.conversation)
+            with live(race, has_color=chat.screen.has_color) if is_drawn else nullcontext():
+                race.run(look_at_keys)
+            result = race.compare().summary(chat.conversation.model.codec, str(race.plain.decoder.backend.dtype)[6:])
     except KeyboardInterrupt:
         if not chat.source.has_person:
             raise

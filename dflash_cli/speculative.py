@@ -111,6 +111,12 @@ class Answer:
         return tuple(kept), reason
 
 
+def _possible_blocks(trained: int) -> str:
+    if trained == 1:
+        return "there is no drafter, only blocks of 1; --draft NAME, or /draft NAME in a chat, loads one"
+    return f"the drafter was trained on blocks of {trained}; expected 1 to {trained}"
+
+
 class Decoder:
     """Turns prompts into events over a backend, and keeps what the cache holds from one prompt to the next."""
 
@@ -127,10 +133,7 @@ class Decoder:
         trained for. `resident`: what the cache of each row holds already.
         """
         if width is not None and not 1 <= width <= backend.block_size:
-            why = (
-                f"the drafter was trained on blocks of {backend.block_size}" if backend.block_size > 1 else "no drafter"
-            )
-            raise UsageError(f"block size {width} is not possible ({why}); expected 1 to {backend.block_size}")
+            raise UsageError(f"block size {width} is not possible: {_possible_blocks(backend.block_size)}")
         self.backend = backend
         self.width = width or backend.block_size
         """The widest that a pass gets."""

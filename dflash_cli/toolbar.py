@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from dflash_cli.overlay_render import ASCII, UNICODE, Glyphs
+from dflash_cli.overlay_render import UNICODE, Glyphs
 from dflash_cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -114,11 +114,6 @@ def _context(status: Status, kept: set[str], has_color: bool, glyphs: Glyphs) ->
     counts = f"{status.used}/{status.limit}" if "counts" in kept else f"{status.share:.0%}"
     signs = "" if has_color else "!" * ((status.share >= NEARLY) + (status.share >= FULL))
     return " ".join(part for part in ("ctx", meter if "meter" in kept else "", counts + signs) if part)
-
-
-def glyphs_for(encoding: str | None) -> Glyphs:
-    """The signs that a terminal of this encoding can show."""
-    return UNICODE if (encoding or "utf-8").lower().replace("-", "") in ("utf8", "utf8sig") else ASCII
 
 
 def _name(text: str | None) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
+# Read once, when torch is imported: tiny models gain nothing by threads, and those of two processes block each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SETTINGS_FROM_OUTSIDE = ("XDG_", "DFLASH_", "_DFLASH_", "HF_", "NO_COLOR", "FORCE_COLOR")
 

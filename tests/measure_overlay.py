@@ -16,13 +16,14 @@ from typing import TextIO
 
 from dflash_cli import load
 from dflash_cli.answering import Watch, answer
+from dflash_cli.bench.kinds import prompts_of
 from dflash_cli.model import Model
 from dflash_cli.overlay_live import Overlay
 from dflash_cli.speculative import Decoder
-from tests.measure import PROMPTS
 
 SIZE = (100, 30)
 MODES = ("undrawn", "off", "full")
+KINDS = ("math", "code", "chat")
 
 
 @contextmanager
@@ -60,8 +61,8 @@ def side_by_side(model: Model, stream: TextIO, rounds: int, tell: Callable[[str]
     """The table."""
     decoder, ratios = model.decoder(), []
     tell(f"{'prompt':8}" + "".join(f"{mode:>16}" for mode in MODES) + f"{'full/off':>10}")
-    for kind, prompt in PROMPTS.items():
-        ids = model.encode(model.conversation(prompt))
+    for kind in KINDS:
+        ids = model.encode(model.conversation(prompts_of(kind)[0]))
         speeds: dict[str, list[float]] = {mode: [] for mode in MODES}
         for round_ in range(rounds + 1):
             # Each round begins with another mode, so that none profits from its place.

@@ -10,6 +10,7 @@ from typing import Any
 
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, Prefilled
 from dflash_cli.overlay_live import Overlay
+from tests.waiting import poll
 
 SECONDS_AN_EVENT = 0.001
 DONE = "DONE"
@@ -48,13 +49,19 @@ def events(text: bytes, wrong: bytes = b"\0") -> list[Event]:
     return made
 
 
-def play(text: bytes, wrong: bytes, mode: str, seconds: float) -> None:
+def play(text: bytes, wrong: bytes, mode: str, seconds: float, holds: dict[str, str]) -> None:
+    """`holds`: where a line has come, the mode that somebody must have switched to before the answer goes on."""
     codec: Any = ByteCodec()
+    said = b""
     overlay = Overlay(sys.stdout, mode, "okabe-ito", has_color=True)
     with overlay.answer(codec, (), markdown=False) as live:
         for event in events(text, wrong):
             live.add(event)
             time.sleep(seconds)
+            said += bytes(getattr(event, "new_ids", ()))
+            for line in [line for line in holds if f"line {line} ".encode() in said]:
+                expected = holds.pop(line)
+                poll(lambda: overlay.mode, lambda mode, expected=expected: mode == expected)
         live.add(Finished("stop", 9.0))
     sys.stdout.write(f"{DONE} {overlay.mode} {overlay.take_typed()!r}\n")
     sys.stdout.flush()
@@ -68,6 +75,13 @@ if __name__ == "__main__":
     parser.add_argument("--wrong", default="00", help="drafts that are thrown away, in hex")
     parser.add_argument("--mode", default="full")
     parser.add_argument("--seconds", type=float, default=SECONDS_AN_EVENT, help="between events")
+    parser.add_argument("--hold", nargs="*", default=[], metavar="LINE:MODE", help="wait there for this mode")
     arguments = parser.parse_args()
     answer = long_answer(arguments.tokens).encode() if arguments.tokens else bytes.fromhex(arguments.hex)
-    play(answer, bytes.fromhex(arguments.wrong), arguments.mode, arguments.seconds)
+    play(
+        answer,
+        bytes.fromhex(arguments.wrong),
+        arguments.mode,
+        arguments.seconds,
+        dict(each.split(":") for each in arguments.hold),
+    )

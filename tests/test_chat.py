@@ -246,7 +246,7 @@ def chat(tmp_path: Path, home: Path) -> Iterator[Callable[..., Any]]:
         env = os.environ | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
         command = ["-m", "tests.chat_driver", str(tmp_path), json.dumps(answers), *args]
         child = pexpect.spawn(
-            sys.executable, command, cwd=str(ROOT), env=env | environment, encoding="utf-8", timeout=20,
+            sys.executable, command, cwd=str(ROOT), env=env | environment, encoding="utf-8", timeout=60,
             dimensions=(24, 100),
         )  # fmt: skip
         child.delaybeforesend = 0.05

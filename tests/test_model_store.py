@@ -102,12 +102,12 @@ def test_a_second_one_waits_and_finds_it_done(cache: Path, capsys: pytest.Captur
     def slow(scratch: Path, folder: Path) -> None:
         calls.append(scratch)
         started.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         fill(scratch, folder)
 
     first = threading.Thread(target=store, args=("m", 1, slow), kwargs={"quiet": True})
     first.start()
-    assert started.wait(10)
+    assert started.wait(60)
     threading.Timer(0.2, go_on.set).start()
     assert store("m", 1, slow, quiet=False) == models_dir() / "m"
     first.join()

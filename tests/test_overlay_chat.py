@@ -87,7 +87,7 @@ def test_a_session(tmp_path: Path, home: Path) -> None:
     settings = [f"HOME={home}", "LC_ALL=C.UTF-8", "PYTHONUTF8=1", "OMP_NUM_THREADS=1"]
     tmux = Tmux(tmp_path, 80, 24, ["env", "-u", "NO_COLOR", *settings, *program])
     try:
-        tmux.wait("Ctrl-D leaves", 30)
+        tmux.wait("Ctrl-D leaves")
         tmux("send-keys", "hello", "Enter")
         tmux.wait("of drafts accepted")
         tmux.wait("/512 · τ")  # the toolbar of the next prompt

@@ -27,6 +27,7 @@ from tests.small_terminal import SmallTerminal
 from tests.test_overlay_painter import LOOK, STRIP, states, text_of
 from tests.test_terminal import HOSTILE
 from tests.tmux import HAS_TMUX, ROOT, Tmux
+from tests.waiting import PATIENCE_S, poll
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +111,20 @@ def test_pauses_are_no_part_of_the_figures(codec: TextCodec) -> None:
 
 
 def test_the_mode_is_asked_before_each_frame(codec: TextCodec) -> None:
-    stream, modes = Terminal(), iter([*MODES])
+    stream, modes, asked = Terminal(), iter([*MODES]), list[Mode]()
     painter = Painter(LOOK, "off")
-    with LiveAnswer(stream, painter, TokenTexts(codec), OverlayState(), mode=lambda: next(modes, "off")) as answer:
-        for event in [*events(b"some words"), Finished("stop", 9.0)]:
+
+    def mode() -> Mode:
+        asked.append(next(modes, "off"))
+        return asked[-1]
+
+    with LiveAnswer(stream, painter, TokenTexts(codec), OverlayState(), mode=mode) as answer:
+        for event in events(b"some words"):
             answer.add(event)
-            time.sleep(0.02)
+        poll(lambda: len(asked), lambda count: answer._error or count > len(MODES))
+        answer.add(Finished("stop", 9.0))
     assert painter.mode == "off"
-    assert next(modes, None) is None
+    assert asked[: len(MODES)] == [*MODES]
     assert text_of(on_screen(stream).lines) == "somewords"
 
 
@@ -126,8 +133,7 @@ def test_the_terminal_is_given_back_and_taken_again(codec: TextCodec) -> None:
     with live(codec, stream) as answer:
         for event in events(b"half"):
             answer.add(event)
-        while "kept by" not in stream.getvalue():
-            time.sleep(0.01)
+        poll(stream.getvalue, lambda written: answer._error or "kept by" in written)
         answer.release()
         away = on_screen(stream)
         stream.write("$ fg\n")
@@ -151,7 +157,7 @@ def test_the_loop_does_not_wait_for_the_terminal(codec: TextCodec) -> None:
 
     class Stuck(Terminal):
         def flush(self) -> None:
-            assert unblock.wait(10)
+            assert unblock.wait(PATIENCE_S)
 
     stream = Stuck()
     with live(codec, stream) as answer:
@@ -233,7 +239,7 @@ def test_resizes_in_mid_answer(tmp_path: Path, height: int) -> None:
 
 @HAS_TMUX
 def test_f2_in_mid_answer(tmp_path: Path) -> None:
-    tmux = player(tmp_path, 24, "--mode", "off", "--seconds", "0.003")
+    tmux = player(tmp_path, 24, "--mode", "off", "--seconds", "0.003", "--hold", "5:tokens", "12:full", "22:off")
     try:
         before = tmux.wait("line 3")
         tmux("send-keys", "F2", "next")  # tokens
@@ -256,7 +262,7 @@ def test_f2_in_mid_answer(tmp_path: Path) -> None:
 def test_a_long_answer_is_in_the_scroll_back_once(tmp_path: Path) -> None:
     tmux = player(tmp_path, 24, "--tokens", "10000", "--seconds", "0.0003")
     try:
-        lines = told(tmux.wait(DONE, 60))
+        lines = told(tmux.wait(DONE))
     finally:
         tmux("kill-server")
     assert lines == in_rows(long_answer(10_000))
@@ -289,7 +295,9 @@ def test_a_stop_by_ctrl_z(tmp_path: Path) -> None:
 def test_a_killed_program_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
     pexpect = pytest.importorskip("pexpect")
     termios = pytest.importorskip("termios")
-    child = pexpect.spawn(sys.executable, ["-m", "tests.overlay_player", "--seconds", "0.01"], cwd=ROOT, timeout=20)
+    child = pexpect.spawn(
+        sys.executable, ["-m", "tests.overlay_player", "--seconds", "0.01"], cwd=ROOT, timeout=PATIENCE_S
+    )
     before = termios.tcgetattr(child.child_fd)
     child.expect_exact("kept by")
     assert termios.tcgetattr(child.child_fd) != before
@@ -306,7 +314,7 @@ def test_hostile_text_never_acts() -> None:
     texts = "".join(text for text, _ in HOSTILE.values()).encode("utf-8", "surrogatepass")
     options = ["--hex", (b"begin " + texts + b" end").hex(), "--wrong", texts.hex()]
     child = pexpect.spawn(
-        sys.executable, ["-m", "tests.overlay_player", *options], cwd=ROOT, timeout=20, dimensions=(24, 60),
+        sys.executable, ["-m", "tests.overlay_player", *options], cwd=ROOT, timeout=PATIENCE_S, dimensions=(24, 60),
         env=os.environ | {"PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"},
     )  # fmt: skip
     child.expect_exact(DONE)

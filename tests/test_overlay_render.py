@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dflash_cli.events import BlockDrafted, BlockVerified, Finished, Prefilled
 from dflash_cli.overlay import OverlayState, Totals
-from dflash_cli.overlay_render import ASCII, Look, fresh, num_settled, settled
+from dflash_cli.overlay_render import ASCII, UNICODE, Look, fresh, glyphs_for, num_settled, settled
 from dflash_cli.overlay_strip import strip
 from dflash_cli.themes import THEMES
 from tests.test_terminal import HOSTILE
@@ -81,6 +81,12 @@ def test_a_line_end_shared_by_two_tokens() -> None:
 def test_an_encoding_that_lacks_characters() -> None:
     state = OverlayState().add(Prefilled(5, 0, (1,), 1.0), ["é漢"])
     assert settled(state, 0, 1, replace(COLORS, encoding="latin-1")).plain == "é?"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf-8-sig", None])
+def test_the_signs_of_an_encoding(encoding: str | None) -> None:
+    assert glyphs_for(encoding) is UNICODE
+    assert glyphs_for("cp1252") is ASCII
 
 
 def test_strip() -> None:

@@ -14,12 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from dflash_cli.toolbar import Status, render
 from tests.test_chat import LONG
+from tests.test_toolbar import plain
 from tests.tmux import HAS_TMUX, Tmux
+from tests.waiting import poll
 
 pytestmark = HAS_TMUX
 ANSWERS = ["First answer.", LONG, "Third."]
-READY = "Ctrl-D leaves"
+STATUS = Status("scripted", "scripted", "full", 0, 512, thinking="auto")
+READY = "/help lists the commands, F2 switches the overlay, Ctrl-D leaves"
 
 
 class ChatWindow(Tmux):
@@ -35,16 +39,17 @@ class ChatWindow(Tmux):
         self("set-buffer", text)
         self("paste-buffer", "-p")
 
-    def see(self, text: str, seconds: float = 10) -> list[str]:
+    def see(self, text: str) -> list[str]:
         """Wait for a text on the screen."""
-        return self.until(lambda lines: text in "\n".join(lines), seconds)
+        return self.until(lambda lines: text in "\n".join(lines))
 
-    def until(self, holds: Callable[[list[str]], bool], seconds: float = 10) -> list[str]:
-        end = time.monotonic() + seconds
-        while not holds(lines := self.screen()):
-            assert time.monotonic() < end, "\n".join(lines)
-            time.sleep(0.05)
-        return lines
+    def until(self, holds: Callable[[list[str]], bool]) -> list[str]:
+        return poll(self.screen, holds)
+
+    def resize(self, width: int, height: int, shown: str) -> None:
+        """Wait for the redraw, which ends with the toolbar: a second resize within it would be another test."""
+        self("resize-window", "-x", str(width), "-y", str(height))
+        self.until(lambda lines: lines[-1] == shown)
 
 
 @pytest.fixture
@@ -59,7 +64,7 @@ def window(tmp_path: Path, home: Path) -> Iterator[Callable[..., ChatWindow]]:
         shell = f"{shlex.join(program)}; echo ended $?; stty -a | grep -o ' -\\?echo '; cat"
         tmux = ChatWindow(tmp_path, width, height, ["sh", "-c", shell])
         opened.append(tmux)
-        tmux.see("ctx ", 30)
+        tmux.see("ctx ")
         return tmux
 
     yield start
@@ -80,6 +85,7 @@ def test_keys_completion_and_toolbar(window: Callable[..., ChatWindow], home: Pa
     tmux = window(100, 40)
     lines = tmux.see(READY)
     assert bar(lines) == "scripted · scripted · thinking auto · overlay full · ctx ⋅⋅⋅⋅⋅ 0/512"
+    assert bar(lines) == plain(render(STATUS, 100))
     assert lines[lines.index(">") + 1] == bar(lines)
 
     tmux.keys("/ov")
@@ -109,7 +115,6 @@ def test_keys_completion_and_toolbar(window: Callable[..., ChatWindow], home: Pa
     tmux.keys("Enter")
     tmux.see("word3 ")
     tmux.keys("and then", "Enter")  # typed during the answer: it waits at the prompt
-    time.sleep(0.3)
     tmux.keys("C-c")
     tmux.see("[interrupted]")
     tmux.until(lambda lines: "> and then" in lines)
@@ -158,9 +163,7 @@ def test_resizing_duplicates_no_line_and_loses_none(window: Callable[..., ChatWi
         tmux.keys("C-u", text)
         tmux.see(text[-5:])
         for width, height in ((40, 24), (100, 24), (30, 24), (120, 24), (20, 24), (100, 24), (100, 10), (100, 24)):
-            tmux("resize-window", "-x", str(width), "-y", str(height))
-            time.sleep(0.2)
-        tmux.see("ctx ")
+            tmux.resize(width, height, plain(render(STATUS, width)))
         lines = tmux.text()
         start = lines.index("> /help")
         after = lines[start : start + len(before)]

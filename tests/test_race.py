@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -173,6 +174,64 @@ def test_two_columns_or_two_rows(conversation: Conversation) -> None:
         assert len(drawn(race, 100, height)) <= max(height, 3)
         assert len(drawn(race, 40, height)) <= max(height, 6)
     assert all(ord(char) < 128 for char in "".join(drawn(race, 100, 12, is_unicode=False)[0]))
+
+
+def test_figures_that_do_not_fit_are_left_out(conversation: Conversation) -> None:
+    conversation.configure(block=6)  # auto may find that drafts do not pay
+    race = prepare(conversation)
+    race.run()
+    whole = {part for each in race.racers for part in each.figures().split(" · ")}
+    for width in range(6, 140):
+        edges = [line for line in drawn(race, width, 30) if line.startswith("╰")]
+        shown = {part.strip("╰─╯ ") for line in edges for side in line.split("╯") for part in side.split(" · ")}
+        assert shown - {""} <= whole, (width, edges)
+    edge = drawn(race, 72, 30)[-1]
+    assert "tok/s" in edge
+    assert f"τ {race.fast.stats.tau:.2f}" in edge
+    assert race.fast.figures() in drawn(race, 140, 30)[-1]
+
+
+def test_a_race_is_as_high_as_its_text(conversation: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    race = prepare(conversation)
+    texts = {"plain": "one", "DFlash": "one\ntwo\nthree"}
+    monkeypatch.setattr(type(race.plain), "text", property(lambda each: texts[each.name]))
+    assert len(drawn(race, 100, 30)) == 3 + 2
+    assert len(drawn(race, 40, 30)) == (1 + 2) + (3 + 2)
+    texts.update(plain="", DFlash="x\n" * 50)
+    assert len(drawn(race, 100, 30)) == 12 + 2
+    assert len(drawn(race, 40, 30)) == (1 + 2) + (12 + 2)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_keys_typed_during_a_race_wait_unseen(
+    stopped: bool, model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    termios = pytest.importorskip("termios")
+    talk, (ours, theirs) = Talk(model, capsys), os.openpty()
+    talk("hello")
+    echoes, typed = [], []
+    backend: Any = talk.conversation.decoder.backend
+    real = backend.verify
+
+    def verify(*args: Any) -> Any:
+        if not echoes:
+            os.write(ours, b"and then\r")
+        echoes.append(bool(termios.tcgetattr(theirs)[3] & termios.ECHO))
+        if stopped and len(echoes) == 6:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(talk.source, "prefill", typed.append, raising=False)
+    monkeypatch.setattr(backend, "verify", verify, raising=False)
+    monkeypatch.setattr("dflash_cli.race_view.can_draw", lambda: True)
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        _, err = talk("/race")
+        assert termios.tcgetattr(theirs)[3] & termios.ECHO
+    os.close(ours)
+    assert ("the race was stopped" in err) is stopped
+    assert not any(echoes)
+    assert typed == ["and then"]
 
 
 def test_a_models_text_cannot_act_on_the_terminal(conversation: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:

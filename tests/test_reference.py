@@ -6,11 +6,7 @@ It brings a command also called `dflash`, so it is not installed beside this pro
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import sys
-import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +16,8 @@ import torch
 from transformers import LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from backends.weights import load_drafter, load_target
+from dflash_cli.bench.peer_reference import reference_module
+from dflash_cli.bench.subject import PeerUnavailable
 from dflash_cli.events import BlockVerified, Prefilled
 from dflash_cli.fetch import fetch
 from dflash_cli.speculative import Decoder, Request
@@ -55,20 +53,11 @@ PROMPTS = [
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    place = os.environ.get("DFLASH_REFERENCE")
-    if not place or not Path(place).is_file():
-        pytest.skip("DFLASH_REFERENCE names no wheel of dflash 0.1.0")
-    source = tmp_path_factory.mktemp("reference") / "reference_model.py"
-    with zipfile.ZipFile(place) as wheel:
-        source.write_bytes(wheel.read("dflash/model.py"))
-    spec = importlib.util.spec_from_file_location("dflash_reference_model", source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def reference() -> ModuleType:
+    try:
+        return reference_module()
+    except PeerUnavailable as err:
+        pytest.skip(str(err))
 
 
 def their_run(reference: ModuleType, model: Any, target: Any, ids: list[int], count: int, stop: list[int]) -> Any:

@@ -123,7 +123,7 @@ def test_files_are_private_and_never_overwritten_unasked(tmp_path: Path) -> None
     path = write_export(tmp_path / "a.md", "t", "m", None, TURNS)
     assert path.read_text(encoding="utf-8") == to_markdown("t", "m", None, TURNS)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(DFlashError, match="exists and is not overwritten"):
+    with pytest.raises(DFlashError, match="exists and is not overwritten; name another file, or remove it first"):
         write_export(path, "other", "m", None, TURNS)
     assert path.read_text(encoding="utf-8") == to_markdown("t", "m", None, TURNS)
     write_export(path, "other", "m", None, TURNS, overwrite=True)

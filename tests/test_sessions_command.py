@@ -187,7 +187,7 @@ def test_export_where_it_cannot(run: Run, store: SessionStore, tmp_path: Path) -
     assert err.endswith("; only what comes before it could be read (1 turn)\n")
     assert "First." in page.read_text(encoding="utf-8")
     page.write_text("mine")
-    assert "exists and is not overwritten" in run("export", "x", str(page))[2]
+    assert "exists and is not overwritten; name another file, or add --force" in run("export", "x", str(page))[2]
     assert page.read_text() == "mine"
     run("export", "x", str(page), "--force")
     assert "First." in page.read_text(encoding="utf-8")

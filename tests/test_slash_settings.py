@@ -92,7 +92,7 @@ def test_drafts_after_plain_turns_are_those_of_a_chat_that_always_drafted(start:
 def test_a_block_that_cannot_be_changes_nothing(start: Start) -> None:
     talk = start()
     _, err = talk("/block 7", "/block 0", "/block six")
-    assert err[0].startswith("error: block size 7 is not possible (the drafter was trained on blocks of 6)")
+    assert err[0].startswith("error: block size 7 is not possible: the drafter was trained on blocks of 6")
     assert err[1:] == [
         "error: block: found '0'; expected a whole number of at least 1, or auto",
         "error: block: found 'six'; expected a whole number of at least 1, or auto",

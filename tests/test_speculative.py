@@ -234,6 +234,8 @@ def test_prompts_that_cannot_be_answered() -> None:
         run(engine, max_new_tokens=0)
     with pytest.raises(UsageError, match="expected 1 to 6"):
         Decoder(make_engine(TARGET, DRAFTER), 7)
+    with pytest.raises(UsageError, match="there is no drafter, only blocks of 1; --draft NAME, or"):
+        Decoder(make_engine(TARGET), 4)
 
 
 def test_the_context_limit_is_exact() -> None:

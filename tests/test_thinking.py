@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,8 @@ from dflash_cli.text import TextCodec
 from dflash_cli.thinking import ThinkingStream
 from tests.byte_tokenizer import END_THINK, THINK, make_byte_tokenizer_folder
 from tests.scripted_model import script_ids
+
+QWEN3 = Path(__file__).parents[2] / "shared" / "qwen3-tokenizer"
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +132,19 @@ def test_half_a_character_at_a_cut_is_left_out(codec: TextCodec) -> None:
     assert told(codec, [half], reason="length").answer == "ok "
     assert told(codec, [half], reason="stop").answer == "ok \ufffd"
     assert told(codec, [[THINK, *half]], reason="interrupted").thinking == "ok"
+
+
+@pytest.mark.skipif(not QWEN3.is_dir(), reason=f"the real Qwen3 tokenizer is not at {QWEN3}")
+def test_with_the_real_qwen3_template() -> None:
+    qwen3 = TextCodec.from_folder(QWEN3)
+    assert qwen3.thinking_ids is not None
+    opens, closes = qwen3.thinking_ids
+    (word,) = qwen3.encode_raw("yes")
+    messages = [{"role": "user", "content": "Say <think> and </think>."}]  # a person's words switch nothing
+    on, off = (qwen3.encode_chat(messages, thinking=each) for each in (True, False))
+    assert ThinkingStream(qwen3, on).push([opens, word, closes, word]) == (True, True, True, False)
+    assert ThinkingStream(qwen3, off).push([opens, word]) == (False, False)
+    text = AnswerText(qwen3, on)
+    text.add(Prefilled(len(on), 0, (opens, word, closes, word), 1.0))
+    text.add(Finished("stop", 1.0))
+    assert (text.thinking, text.answer, text.text) == ("yes", "yes", "<think>yes</think>yes")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from dflash_cli.overlay_render import ASCII, UNICODE
+from dflash_cli.overlay_render import ASCII
 from dflash_cli.stats import AnswerStats
-from dflash_cli.toolbar import Fragments, Status, glyphs_for, render, status_of
+from dflash_cli.toolbar import Fragments, Status, render, status_of
 
 STATUS = Status("qwen3-8b", "eager", "full", 1024, 4096, "on", 3.26, 41.4, "my plans")
 
@@ -73,12 +73,6 @@ def test_ascii() -> None:
     assert "ctx #.... 1024/4096 | tau 3.3" in plain(render(STATUS, 200, glyphs=ASCII))
     assert plain(render(replace(STATUS, model="x" * 99), 12, glyphs=ASCII)) == "ctx 25%"
     assert "xxx... |" in plain(render(replace(STATUS, model="x" * 99), 200, glyphs=ASCII))
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf-8-sig", None])
-def test_the_signs_of_an_encoding(encoding: str | None) -> None:
-    assert glyphs_for(encoding) is UNICODE
-    assert glyphs_for("cp1252") is ASCII
 
 
 @given(

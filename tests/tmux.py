@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import PATIENCE_S, poll
 
 ROOT = Path(__file__).parent.parent
 HAS_TMUX = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -24,7 +25,12 @@ class Tmux:
 
     def __call__(self, *args: str) -> str:
         done = subprocess.run(
-            ["tmux", "-u", "-S", self.socket, *args], cwd=ROOT, capture_output=True, text=True, check=False, timeout=10
+            ["tmux", "-u", "-S", self.socket, *args],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
         )
         return done.stdout
 
@@ -32,9 +38,5 @@ class Tmux:
         """Scroll-back and screen, rows that the terminal wrapped joined."""
         return [line.rstrip() for line in self("capture-pane", "-p", "-J", "-S", "-").splitlines()]
 
-    def wait(self, text: str, seconds: float = 10) -> list[str]:
-        end = time.monotonic() + seconds
-        while text not in "\n".join(lines := self.text()):
-            assert time.monotonic() < end, "\n".join(lines)
-            time.sleep(0.05)
-        return lines
+    def wait(self, text: str) -> list[str]:
+        return poll(self.text, lambda lines: text in "\n".join(lines))

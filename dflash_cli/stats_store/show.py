@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from dflash_cli.overlay_render import Look
+from dflash_cli.overlay_render import Look, glyphs_for
 from dflash_cli.stats import AnswerStats
 from dflash_cli.stats_store import export, tables
 from dflash_cli.stats_store.regression import regressions
@@ -20,7 +20,6 @@ from dflash_cli.stats_store.turn_view import recording_blocks, strip_lines, turn
 from dflash_cli.stats_store.views import GROUPS, blocks_of_turn, by, last_turns, overview, turn_of
 from dflash_cli.terminal import AnswerOutput, printable
 from dflash_cli.themes import THEMES
-from dflash_cli.toolbar import glyphs_for
 from dflash_cli.trace import read_trace
 
 if TYPE_CHECKING:

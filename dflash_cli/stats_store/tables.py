@@ -11,9 +11,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dflash_cli.overlay_render import glyphs_for
 from dflash_cli.stats import Position, counted
 from dflash_cli.terminal import is_terminal, printable
-from dflash_cli.toolbar import glyphs_for
 
 if TYPE_CHECKING:
     from dflash_cli.stats_store.figures import Figures

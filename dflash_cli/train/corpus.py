@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,12 +107,18 @@ def answers(model: Model, wanted: Sequence[Wanted], recipe: Recipe) -> Iterator[
     backend = create_backend(model.config.backend, model.target, None, max_len=max_len, batch_size=rows)
     params = SamplingParams(recipe.temperature, recipe.top_k, recipe.top_p)
     requests = (_request(model, each, params, recipe) for each in wanted)
+    for index, ids, reason in finished(Decoder(backend), requests):
+        yield wanted[index], ids, reason
+
+
+def finished(decoder: Decoder, requests: Iterable[Request]) -> Iterator[tuple[int, list[int], str]]:
+    """(number of the request, ids of its answer, why it ended), as they finish."""
     made: dict[int, list[int]] = {}
-    for index, event in Decoder(backend).generate_many(requests):
+    for index, event in decoder.generate_many(requests):
         if isinstance(event, Prefilled | BlockVerified):
             made.setdefault(index, []).extend(event.new_ids)
         elif isinstance(event, Finished):
-            yield wanted[index], made.pop(index), event.reason
+            yield index, made.pop(index), event.reason
 
 
 def _request(model: Model, each: Wanted, params: SamplingParams, recipe: Recipe) -> Request:

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dflash_cli.config import read_table, setting, settings_of
+from dflash_cli.config import setting, settings_of
+from dflash_cli.config_file import read_table
 from dflash_cli.errors import UsageError
 from dflash_cli.setting_kinds import Choice, File, Kind, Number, Switch, Whole
 

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import signal
-import threading
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
+
+from dflash_cli.interrupts import SignalHandlers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
+class Stop(SignalHandlers):
     """Within this context the first signal sets `requested`; a second Ctrl-C ends the program as it always does."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.requested = False
-        self._previous: dict[int, Any] = {}
 
-    def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
-            self._previous = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+    def _install(self) -> None:
+        for number in SIGNALS:
+            self._handle(number, self._on_signal)
 
     def __call__(self) -> bool:
         """Whether a signal has come."""

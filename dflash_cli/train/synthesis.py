@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from backends import create_backend
 from dflash_cli.errors import DFlashError
-from dflash_cli.events import BlockVerified, Finished, Prefilled
 from dflash_cli.paths import ensure_private
 from dflash_cli.sampling import SamplingParams
 from dflash_cli.speculative import Decoder, Request
+from dflash_cli.train.corpus import finished
 from dflash_cli.train.documents import prompt_key
 from dflash_cli.train.prompts import TrainingPrompt
 from dflash_cli.train.report import Reporter
@@ -94,14 +94,9 @@ def written(model: Model, first: int, recipe: Recipe) -> Iterator[tuple[int, str
     backend = create_backend(model.config.backend, model.target, None, max_len=max_len, batch_size=rows)
     numbers = range(first, first + TRIES * recipe.synthesize)
     requests = (_request(model, prefix, number, recipe) for number in numbers)
-    made: dict[int, list[int]] = {}
-    for index, event in Decoder(backend).generate_many(requests):
-        if isinstance(event, Prefilled | BlockVerified):
-            made.setdefault(index, []).extend(event.new_ids)
-        elif isinstance(event, Finished):
-            ids = made.pop(index)
-            if event.reason == "stop":
-                yield numbers[index], model.codec.decode(ids[:-1]).strip()
+    for index, ids, reason in finished(Decoder(backend), requests):
+        if reason == "stop":
+            yield numbers[index], model.codec.decode(ids[:-1]).strip()
 
 
 def _request(model: Model, prefix: list[int], number: int, recipe: Recipe) -> Request:

@@ -16,6 +16,7 @@ from safetensors import safe_open
 
 from dflash_cli.cli import main
 from tests.train.lessons import write_prompts, write_target
+from tests.waiting import poll
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--block", "4", "--layers", "2", "--taps", "1,3", "--answer-tokens", "24", "--batch", "8", "--anchors", "16"]
@@ -112,8 +113,11 @@ def test_a_terminated_run_goes_on_to_the_same_drafter(arguments: list[str], tmp_
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "out" / "work" / "metrics.jsonl"
-    while process.poll() is None and not (metrics.is_file() and metrics.read_text().count("\n") > 4):
-        pass
+    poll(
+        lambda: metrics.read_text() if metrics.is_file() else "",
+        lambda text: text.count("\n") > 4 or process.poll() is not None,
+        seconds=300,
+    )
     process.send_signal(signal.SIGTERM)
     told = process.communicate(timeout=60)[1]
     assert process.returncode == 130, told
