@@ -108,7 +108,12 @@ class Config:
         False, Switch(), "Continue the text as it is, without a chat template.", "text", "--raw/--no-raw"
     )
     max_new_tokens: int | None = setting(
-        None, Whole(1), "Most tokens of an answer (default: up to the context).", "sampling", "--max-new-tokens", "-n"
+        None,
+        Whole(1),
+        "Most tokens of an answer (default: the pair's, else up to the context).",
+        "sampling",
+        "--max-new-tokens",
+        "-n",
     )
     temperature: float | None = setting(
         None,

@@ -101,7 +101,12 @@ class Model:
     def request(self, prompt_ids: Sequence[int]) -> Request:
         """A request with the configured limits, stops and sampling."""
         finder: Callable[[], TextStream] | None = self.text_stream if self.config.stop else None
-        return Request(prompt_ids, self.params, self.config.max_new_tokens, self.codec.stop_ids, finder)
+        return Request(prompt_ids, self.params, self.max_new_tokens, self.codec.stop_ids, finder)
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """Most ids of an answer: as asked, else the pair's; None = as many as the context holds."""
+        return self.config.max_new_tokens or self.pair.max_new_tokens
 
     def text_stream(self) -> TextStream:
         """A fresh detokenizer that ends before the configured stop strings."""

@@ -29,6 +29,7 @@ class Pair:
     *.gguf); no drafter means plain decoding. `thinking` is the default of the chat template's enable_thinking switch,
     None where there is none or it is not known. `expected` has, for a kind of text, the acceptance length (tokens
     committed per verify pass) from low to high, and `expected_source` says where the figures come from.
+    `max_new_tokens` bounds an answer where nothing else does: small models can repeat themselves for ever.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Pair:
     expected: Expected
     note: str
     expected_source: str = ""
+    max_new_tokens: int | None = None
 
 
 PAIRS: dict[str, Pair] = {
@@ -51,6 +53,7 @@ PAIRS: dict[str, Pair] = {
             expected=(("math", 2.0, 2.7), ("code", 1.1, 1.4), ("chat", 1.1, 1.5)),
             note="SmolLM2-135M-Instruct from the package index; runs on any CPU.",
             expected_source=_MEASURED,
+            max_new_tokens=1024,
         ),
         Pair(
             name="qwen3-4b",

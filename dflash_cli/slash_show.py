@@ -81,7 +81,7 @@ def _used(chat: Chat) -> dict[str, str]:
         "draft": model.pair.drafter or "none",
         "context": str(conversation.max_len),
         "system": _text(model.config.system or "the template's own"),
-        "max_new_tokens": _text(model.config.max_new_tokens or "up to the context"),
+        "max_new_tokens": _text(model.max_new_tokens or "up to the context"),
         "seed": _text("another one each time" if model.config.seed is None else model.config.seed),
         "overlay": chat.overlay.mode,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import dflash_cli
 from dflash_cli import load
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import BlockVerified, Finished, Prefilled
+from dflash_cli.models import PAIRS
 from tests.tiny import write_pair
 
 
@@ -89,3 +91,11 @@ def test_weights_on_disk_are_not_changed(tmp_path: Path) -> None:
     before = (target / "model.safetensors").read_bytes()
     list(load(str(target), dtype="float32", max_new_tokens=5).stream("x"))
     assert (target / "model.safetensors").read_bytes() == before
+
+
+def test_an_answer_ends_where_the_pair_says_unless_asked_otherwise(model: Any) -> None:
+    bounded = replace(model.with_config(max_new_tokens=None), pair=replace(model.pair, max_new_tokens=7))
+    assert bounded.request([1]).max_new_tokens == 7
+    assert bounded.with_config(max_new_tokens=9).request([1]).max_new_tokens == 9
+    assert replace(bounded, pair=model.pair).request([1]).max_new_tokens is None
+    assert PAIRS["smollm2-135m"].max_new_tokens  # a small model can repeat itself for ever
