@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,10 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
 # Read once, when torch is imported: tiny models gain nothing by threads, and those of two processes block each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    # In a script's background Ctrl-C is ignored, by all that is started there too; here it is what is tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SETTINGS_FROM_OUTSIDE = ("XDG_", "DFLASH_", "_DFLASH_", "HF_", "NO_COLOR", "FORCE_COLOR")
 
