@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
@@ -56,7 +57,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-class SignalHandlers:
+class SignalHandlers(ABC):
     """Signal handlers of a context; at its end those from before are back."""
 
     def __init__(self) -> None:
@@ -73,8 +74,9 @@ class SignalHandlers:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    @abstractmethod
     def _install(self) -> None:
-        raise NotImplementedError
+        """Set the handlers, each by `_handle`."""
 
     def _handle(self, number: int, handler: Callable[[int, FrameType | None], None]) -> None:
         self._previous[number] = signal.signal(number, handler)

@@ -13,23 +13,9 @@ from dflash_cli.events import BlockVerified, Finished, Prefilled
 from dflash_cli.slash_talk import figures
 from dflash_cli.stats import AnswerStats
 from tests.scripted_model import ScriptedModel, scripted_model
+from tests.talk import Typed
 
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message.role + ': ' + message.content + ';' }}{% endfor %}"
-
-
-class Typed:
-    """A person who types the given messages."""
-
-    has_person = True
-
-    def __init__(self, *messages: str) -> None:
-        self.messages = list(messages)
-
-    def prefill(self, text: str) -> None:
-        """Nothing is typed ahead."""
-
-    def read(self) -> str | None:
-        return self.messages.pop(0) if self.messages else None
 
 
 class Talk:

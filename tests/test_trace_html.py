@@ -75,8 +75,9 @@ def test_thinking_is_marked() -> None:
 
 @pytest.mark.parametrize("steps", [[], STEPS[:1], STEPS[:2], STEPS[:5]])
 def test_an_answer_that_broke_off(steps: list[tuple[Event, Sequence[str], float]]) -> None:
-    Page(render([recording(*steps)]))
-    Page(render([]))
+    for page in (render([recording(*steps)]), render([])):
+        Page(page)
+        assert page.rstrip().endswith("</html>")
 
 
 def browse(page: str, folder: Path, script: str) -> str:

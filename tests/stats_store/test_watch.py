@@ -57,10 +57,14 @@ def test_on_a_terminal_the_page_changes(path: Path, capfd: Any, monkeypatch: pyt
 
 
 def test_ctrl_c_ends_it(path: Path) -> None:
+    asked: list[int] = []
+
     def interrupt() -> bool:
+        asked.append(1)
         raise KeyboardInterrupt
 
-    watch(StatsStore(path), Selection(), has_color=False, is_over=interrupt)
+    watch(StatsStore(path), Selection(), has_color=False, is_over=interrupt)  # and raises nothing
+    assert asked == [1]
 
 
 def test_the_page(path: Path) -> None:
