@@ -19,6 +19,12 @@ BACKENDS = {"eager": "backends.eager", "compile": "backends.compiled", "flex": "
 COMPILED = ("compile", "flex")
 """Those that have a warm-up, and take `artefacts` and `widths`."""
 
+DRAFT_VOCABULARY = "draft_vocabulary.safetensors"
+"""The file beside a drafter's weights with the ids it drafts; see `backends.draft_vocabulary`."""
+
+QUANTISATIONS = ("none", "int8", "int4")
+"""How the weights of a target's projections and head can be kept."""
+
 AUTO = {
     "cpu": ("eager", "it starts at once, `compile` needs a warm-up"),
     "cuda": ("eager", "`compile` and `flex` have not been tried on a GPU yet"),

@@ -52,6 +52,8 @@ class AttentionFunction(Protocol):
 
 
 CAUSAL = "causal"  # the pass starts an empty cache: torch's own causal kernel, no mask tensor
+AFTER = "after"  # many rows after what the cache holds: all of that, then the causal kernel for their own
+AFTER_ROWS = 64  # from so many on two passes without a mask are faster than one with it
 
 
 class Sdpa:
@@ -60,25 +62,46 @@ class Sdpa:
     whole_cache = False
 
     def mask(self, rule: Rule, span: Span, dtype: torch.dtype, group: int = 1) -> Tensor | str | None:
-        """None where everything read is visible, CAUSAL for a fresh prefill, else [B, 1, group * T, S], 0 and -inf."""
+        """None where all is visible, CAUSAL or AFTER for a prefill, else [B, 1, group * T, S], 0 and -inf."""
         reach = span.length if rule.window is None else min(rule.window, span.length)
         if span.aligned and reach == span.length == span.live:
             if span.num_rows == 1 or not rule.causal:
                 return None
             if span.start == [0] * span.batch_size:
                 return CAUSAL
+            if span.num_rows >= AFTER_ROWS and span.positions.device.type == "cpu":
+                return AFTER
         hidden = ~rule.table(span.positions, span.length).unsqueeze(1)
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
         return mask.repeat(1, 1, group, 1) if group > 1 else mask
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: object) -> Tensor:
         group = q.shape[1] // k.shape[1]
-        if mask == CAUSAL:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=group > 1)
-        # The query heads of a group are made rows of their KV head: fused kernels take no mask with grouped heads.
-        rows = q.unflatten(1, (-1, group)).flatten(2, 3) if group > 1 else q
-        y = F.scaled_dot_product_attention(rows, k, v, mask if isinstance(mask, Tensor) else None)
-        return y.unflatten(2, (group, -1)).flatten(1, 2) if group > 1 else y
+        if mask == AFTER:
+            return _after(q, k, v, group)
+        if mask == CAUSAL or (mask is None and q.shape[2] == 1 and q.device.type == "cpu"):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=mask == CAUSAL, enable_gqa=group > 1)
+        rows = _as_rows(q, group)
+        return _as_heads(F.scaled_dot_product_attention(rows, k, v, mask if isinstance(mask, Tensor) else None), group)
+
+
+def _as_rows(q: Tensor, group: int) -> Tensor:
+    """The query heads of a group as rows of their KV head: fused kernels take no mask with grouped heads."""
+    return q.unflatten(1, (-1, group)).flatten(2, 3) if group > 1 else q
+
+
+def _as_heads(y: Tensor, group: int) -> Tensor:
+    """[B, K, group * T, ...] -> [B, H, T, ...]."""
+    return y.unflatten(2, (group, -1)).flatten(1, 2) if group > 1 else y
+
+
+def _after(q: Tensor, k: Tensor, v: Tensor, group: int) -> Tensor:
+    """The last T of S rows: what each sees of the rows before all of them and of their own, weighed by their sums."""
+    flash, own = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, q.shape[2]
+    before, before_sum = flash(_as_rows(q, group), k[:, :, :-own], v[:, :, :-own])
+    among, among_sum = flash(q, k[:, :, -own:], v[:, :, -own:], is_causal=True)
+    share = torch.sigmoid(_as_heads(before_sum, group) - among_sum).unsqueeze(-1)
+    return torch.lerp(among, _as_heads(before, group), share.to(among.dtype))
 
 
 class LayerAttention:

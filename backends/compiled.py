@@ -169,8 +169,8 @@ class CompiledEngine(Engine):
 
     @torch.inference_mode()
     def draft(self, anchors: Tensor, start: Sequence[int]) -> Tensor:
-        """anchors [B] -> logits [B, b-1, V]."""
-        return self._run("draft", anchors.unsqueeze(1).expand(-1, self.block_size), start)
+        """anchors [B] -> logits [B, b-1, N]."""
+        return self._run("draft", anchors.unsqueeze(1).expand(-1, self.block_size), self._places_seen(start))
 
     @torch.inference_mode()
     def verify(self, ids: Tensor, start: Sequence[int]) -> Tensor:

@@ -1,68 +1,69 @@
-"""The DFlash drafter (arXiv 2602.06036, section 4): one copy, for inference and training.
-
-A block is [anchor, mask, ..., mask]. All its slots are queries at once; what it knows of the text comes from the
-target's tapped hidden states, fused into one context feature whose K/V every layer holds beside the block's own.
-"""
+"""What the engine asks of a drafter, of whatever kind, and what it lends it."""
 
 from __future__ import annotations
 
-import torch
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
 from torch import Tensor, nn
 
-from backends.attention import Rule
+from backends.attention import AttentionFunction, CachedAttention, Rule
 from backends.config import DrafterConfig
-from backends.layers import Attend, DecoderLayer, RMSNorm, RunLayers, run_layers
-from backends.linears import Projections
+from backends.draft_vocabulary import DraftHead
+from backends.kv_cache import Span, StaticCache
+from backends.layers import Rotary, RunLayers, run_layers
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What an engine lends its drafter: the target's embedding and head, and a cache and positions of its own.
+
+    `draft_ids` [N]: the token id of each logit that `read_out` gives; None: all ids in their order.
+    """
+
+    embed: Callable[[Tensor], Tensor]
+    read_out: Callable[[Tensor], Tensor]
+    draft_ids: Tensor | None
+    cache: StaticCache
+    rope: Rotary
+    attention: AttentionFunction
+
+    def attend(self, drafter: Drafter, span: Span) -> CachedAttention:
+        """The drafter's `attend` in a pass over the cache."""
+        group = drafter.config.num_heads // drafter.config.num_kv_heads
+        return CachedAttention(self.attention, self.cache, span, drafter.rules, group)
 
 
 class Drafter(nn.Module):
-    """Draft layers, `fc`, `hidden_norm` and `norm`, named as in the released checkpoints; embedding and head are the
-    target's own and frozen, so they are not here."""
+    """What guesses the next tokens, of whatever kind: the engine knows no more of it than this."""
 
-    def __init__(self, config: DrafterConfig) -> None:
-        super().__init__()
-        self.config = config
-        size = config.hidden_size
-        self.fc = nn.Linear(len(config.target_layer_ids) * size, size, bias=False)
-        self.hidden_norm = RMSNorm(size, config.rms_norm_eps)
-        layers = [DecoderLayer(config) for _ in range(config.num_layers)]
-        self.layers = nn.ModuleList(layers)
-        self.norm = RMSNorm(size, config.rms_norm_eps)
-        self.fuse_taps = Projections(self.fc)
-        self.attentions = [layer.self_attn for layer in layers]
-        self.context_projections = [Projections(each.k_proj, each.v_proj) for each in self.attentions]
+    config: DrafterConfig
+    head: DraftHead | None = None
+    """Reads out what is drafted; None: the target's own head, so all of the vocabulary."""
+    feature_size = 0
+    """Channels it keeps of each row of the text besides K and V."""
 
     @property
     def rules(self) -> list[Rule]:
         """The visibility rule of each layer."""
-        config = self.config
-        return [Rule(config.causal(layer), config.window(layer)) for layer in range(config.num_layers)]
+        raise NotImplementedError
 
-    def block_ids(self, anchors: Tensor) -> Tensor:
-        """anchors [B] -> [B, b]: the anchor and b - 1 mask ids."""
-        ids = torch.full((anchors.shape[0], self.config.block_size), self.config.mask_token_id, device=anchors.device)
-        ids[:, 0] = anchors
-        return ids
+    def write_context(self, ids: Tensor, taps: Tensor, span: Span, tools: Tools) -> None:
+        """Cache what it is to know of rows of text: ids [B, T] and the target's tapped states [B, T, n * C]."""
+        raise NotImplementedError
 
-    def project_context(self, taps: Tensor) -> Tensor:
-        """Tapped states [B, T, n * C] -> context feature [B, T, C]: fc, then norm (fact: in this order)."""
-        feature: Tensor = self.hidden_norm(self.fuse_taps(taps)[0])
-        return feature
-
-    def context_kv(self, layer: int, feature: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """K and V [B, K, T, D] a layer holds for context rows: no input norm, no query, never updated."""
-        k, v = self.context_projections[layer](feature)
-        return self.attentions[layer].rotated_kv(k, v, cos, sin)
-
-    def forward_block(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend, run: RunLayers = run_layers) -> Tensor:
-        """Embedded block rows [B, b, C] -> normed hidden states [B, b, C]; slot k speaks of the place anchor + k."""
-        *_, x = run(self.layers, x * self.config.input_embedding_scale, cos, sin, attend)
-        hidden: Tensor = self.norm(x)
-        return hidden
+    def draft(self, anchors: Tensor, span: Span, tools: Tools, run: RunLayers = run_layers) -> Tensor:
+        """anchors [B] at the first row of a span of b rows -> logits [B, b - 1, N]; the rows are junk afterwards."""
+        raise NotImplementedError
 
     def scale_logits(self, logits: Tensor) -> Tensor:
-        """The multiplier and soft cap of drafters that carry them (Gemma-like); the others' logits as they are."""
-        config = self.config
-        logits = logits * config.output_multiplier if config.output_multiplier != 1.0 else logits
-        cap = config.final_logit_softcapping
-        return torch.tanh(logits / cap) * cap if cap > 0 else logits
+        """What becomes of the head's logits."""
+        return logits
+
+    def with_head(self, head: DraftHead | None) -> Self:
+        """The same weights, not copied, drafting what `head` knows."""
+        other = copy.copy(self)
+        other.head = head
+        return other

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from backends import Choice
 from backends.attention import AttentionFunction, CachedAttention
-from backends.drafter import Drafter
+from backends.drafter import Drafter, Tools
 from backends.kv_cache import Span, StaticCache
 from backends.layers import Rotary, RunLayers, run_layers
 from backends.target import Target
@@ -46,13 +46,16 @@ class Engine:
         self.block_size = drafter.config.block_size if drafter is not None else 1
         self.taps = drafter.config.target_layer_ids if drafter is not None else ()
         embedding = target.model.embed_tokens.weight
-        self.device, self.dtype = embedding.device, embedding.dtype
+        self.device, self.dtype, self.quantize = embedding.device, embedding.dtype, target.quantize
         self.num_rows = max_len + self.block_size  # a block may start at the last place and be cut there
         if before is not None and (before.target, before.max_len, before.batch_size) != (target, max_len, batch_size):
             before = None
         self.target_cache: StaticCache = self._cache(target, before.target_cache if before else None)
         self.target_rope = self._rope(target)
         self.took_over = before is not None
+        head = None if drafter is None else drafter.head
+        self.draft_ids = None if head is None else head.ids
+        self.read_out: Callable[[Tensor], Tensor] = head or target.read_out
         self.drafter_cache: StaticCache | None = None
         if drafter is not None:
             known = None
@@ -61,18 +64,22 @@ class Engine:
                 known = before.drafter_cache
             self.drafter_cache = self._cache(drafter, known)
             self.drafter_rope = self._rope(drafter)
+            self.tools = Tools(
+                target.embed, self.read_out, self.draft_ids, self.drafter_cache, self.drafter_rope, attention
+            )
             self.took_over = known is not None
         # On a GPU a recorded pass may overwrite its taps, and there the weights that are saved are few beside the rest.
         self._defers = self.device.type == "cpu" and batch_size == 1
-        self._waiting: list[tuple[int, Tensor]] = []
-        """(position, taps [1, 1, n*C]) of rows, one after the other, whose context is not written yet."""
+        self._waiting: list[tuple[int, Tensor, Tensor]] = []
+        """(position, ids [1, 1], taps [1, 1, n*C]) of rows, one after the other, whose context is not written yet."""
 
     def _cache(self, model: Target | Drafter, before: StaticCache | None) -> StaticCache:
         config = model.config
         shape = (self.batch_size, config.num_kv_heads, self.num_rows, config.head_dim)
         if before is not None:
             return before.resized(shape)
-        return StaticCache(shape, config.num_layers, self.dtype, self.device)
+        feature_size = model.feature_size if isinstance(model, Drafter) else 0
+        return StaticCache(shape, config.num_layers, self.dtype, self.device, feature_size)
 
     def _rope(self, model: Target | Drafter) -> Rotary:
         return Rotary(model.config.rope, model.config.head_dim, self.num_rows, self.dtype, self.device)
@@ -91,8 +98,8 @@ class Engine:
 
     @torch.inference_mode()
     def draft(self, anchors: Tensor, start: Sequence[int]) -> Tensor:
-        """anchors [B] -> logits [B, b-1, V]. The block's K/V rows are junk afterwards."""
-        return self._draft_pass(anchors, self._span(start, self.block_size))
+        """anchors [B] -> logits [B, b-1, N]. The block's K/V rows are junk afterwards."""
+        return self._draft_pass(anchors, self._span(self._places_seen(start), self.block_size))
 
     @torch.inference_mode()
     def verify(self, ids: Tensor, start: Sequence[int]) -> Tensor:
@@ -116,12 +123,12 @@ class Engine:
 
     def _draft_pass(self, anchors: Tensor, span: Span, run: RunLayers = run_layers) -> Tensor:
         assert self.drafter is not None
-        assert self.drafter_cache is not None
         self.write_waiting_context()
-        attend = self._attend(self.drafter, self.drafter_cache, span)
-        x = self.target.embed(self.drafter.block_ids(anchors))
-        hidden = self.drafter.forward_block(x, *self.drafter_rope.at(span.positions), attend, run)
-        return self.drafter.scale_logits(self.target.read_out(hidden[:, 1:]))
+        return self.drafter.draft(anchors, span, self.tools, run)
+
+    def _places_seen(self, start: Sequence[int]) -> Sequence[int]:
+        """To a drafter without context every place is the first: nothing before it is written, or read."""
+        return start if self.taps else [0] * len(start)
 
     def _verify_pass(self, ids: Tensor, span: Span, run: RunLayers = run_layers) -> Tensor:
         return self.target.logits(self._target_pass(ids, span, run))
@@ -131,21 +138,22 @@ class Engine:
 
         Rows of rejected drafts are written too: the next block starts at most b rows later and overwrites them all.
         """
-        attend = self._attend(self.target, self.target_cache, span)
+        group = self.target.config.num_heads // self.target.config.num_kv_heads
+        attend = CachedAttention(self.attention, self.target_cache, span, self.target.rules, group)
         hidden, tapped = self.target(ids, *self.target_rope.at(span.positions), attend, self.taps, run)
         if self.drafter is not None and tapped is not None:
-            self._write_context(self.drafter, tapped, span)
+            self._write_context(self.drafter, tapped, ids, span)
         return hidden  # type: ignore[no-any-return]
 
-    def _write_context(self, drafter: Drafter, tapped: Tensor, span: Span) -> None:
+    def _write_context(self, drafter: Drafter, tapped: Tensor, ids: Tensor, span: Span) -> None:
         """Plain decoding does without the drafter for long: its rows wait until there are many, or a draft comes."""
         if not (self._defers and span.num_rows == 1 and span.start is not None):
             self.write_waiting_context()
-            self._project_context(drafter, tapped, span)
+            drafter.write_context(ids, tapped, span, self.tools)
             return
         if self._waiting and self._waiting[-1][0] != span.start[0] - 1:
             self.write_waiting_context()
-        self._waiting.append((span.start[0], tapped))
+        self._waiting.append((span.start[0], ids, tapped))
         if len(self._waiting) == CONTEXT_ROWS:
             self.write_waiting_context()
 
@@ -154,15 +162,6 @@ class Engine:
         if self._waiting:
             assert self.drafter is not None
             span = self._span([self._waiting[0][0]], len(self._waiting))
-            self._project_context(self.drafter, torch.cat([tapped for _, tapped in self._waiting], 1), span)
+            _, ids, tapped = zip(*self._waiting, strict=True)
+            self.drafter.write_context(torch.cat(ids, 1), torch.cat(tapped, 1), span, self.tools)
             self._waiting.clear()  # last: where an interrupt comes, rows are written twice rather than never
-
-    def _project_context(self, drafter: Drafter, tapped: Tensor, span: Span) -> None:
-        assert self.drafter_cache is not None
-        feature = drafter.project_context(tapped)
-        cos, sin = self.drafter_rope.at(span.positions)
-        for layer in range(drafter.config.num_layers):
-            self.drafter_cache.write(layer, span, *drafter.context_kv(layer, feature, cos, sin))
-
-    def _attend(self, model: Target | Drafter, cache: StaticCache, span: Span) -> CachedAttention:
-        return CachedAttention(self.attention, cache, span, model.rules, model.config.num_heads // cache.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,16 @@ class Span:
         """Whether every batch row is known to start at the same place, so that a slice describes the pass."""
         return self.start is not None and min(self.start) == max(self.start)
 
+    def part(self, place: int) -> Span:
+        """Its row `place` alone, as a pass of its own that comes after those of the rows before."""
+        part = copy.copy(self)
+        part.num_rows, part.positions = 1, self.positions[:, place : place + 1]
+        if self.start is not None:
+            part.start = [each + place for each in self.start]
+            part.live = max(part.start) + 1
+            part.length = part.live if self.length == self.live else self.length
+        return part
+
     def write(self, buffer: Tensor, rows: Tensor) -> None:
         """Store rows [B, K, T, D] at their places in a buffer [B, K, S, D].
 
@@ -68,7 +79,7 @@ class FixedSpan(Span):
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros whose memory, on a CPU, is only taken when it is first written: torch.zeros touches every page."""
-    if device.type != "cpu":
+    if device.type != "cpu" or not math.prod(shape):
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
 
@@ -76,13 +87,27 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
 class StaticCache:
     """K and V of all layers, each [B, K, S, D]; rows at or past a sequence's committed length are junk by definition.
 
-    Buffers are zeroed, not left uninitialised: junk is masked, but 0 x NaN would still be NaN.
+    Buffers are zeroed, not left uninitialised: junk is masked, but 0 x NaN would still be NaN. `feature_size`: channels
+    of a row's feature, which a drafter may keep besides.
     """
 
-    def __init__(self, shape: tuple[int, int, int, int], num_layers: int, dtype: torch.dtype, device: torch.device):
-        self.shape, self.dtype, self.device = shape, dtype, device
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        num_layers: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        feature_size: int = 0,
+    ) -> None:
+        self.shape, self.dtype, self.device, self.feature_size = shape, dtype, device, feature_size
         self.k = [_zeros(shape, dtype, device) for _ in range(num_layers)]
         self.v = [_zeros(shape, dtype, device) for _ in range(num_layers)]
+        self.features = _zeros((shape[0], 1, shape[2], feature_size), dtype, device)
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All that is held, each [B, ?, S, ?]."""
+        return [*self.k, *self.v, self.features]
 
     def view(self, layer: int, span: Span) -> tuple[Tensor, Tensor]:
         """K and V [B, K, span.length, D] of the span's batch rows: what a pass reads and writes."""
@@ -94,21 +119,32 @@ class StaticCache:
         for buffer, rows in zip(self.view(layer, span), (k, v), strict=True):
             span.write(buffer, rows)
 
+    def write_features(self, span: Span, features: Tensor) -> None:
+        """Store features [B, T, C] at the span's rows."""
+        rows = slice(span.row, span.row + span.batch_size)
+        span.write(self.features[rows], features.unsqueeze(1))
+
+    def feature_before(self, span: Span) -> Tensor:
+        """[B, 1, C] of the row before the span's first; zeros where there is none."""
+        before = span.positions[:, :1] - 1
+        rows = torch.arange(span.row, span.row + span.batch_size, device=self.device).unsqueeze(1)
+        return self.features[rows, 0, before.clamp(min=0)] * (before >= 0).unsqueeze(2)
+
     def resized(self, shape: tuple[int, int, int, int]) -> StaticCache:
         """This cache where it has enough rows, else a longer one that holds what this one does."""
         if self.shape[2] >= shape[2]:
             return self
-        other = StaticCache(shape, len(self.k), self.dtype, self.device)
-        for mine, theirs in zip(self.k + self.v, other.k + other.v, strict=True):
+        other = StaticCache(shape, len(self.k), self.dtype, self.device, self.feature_size)
+        for mine, theirs in zip(self.buffers, other.buffers, strict=True):
             theirs[:, :, : self.shape[2]] = mine
         return other
 
     @contextmanager
     def kept(self, first: int, last: int) -> Iterator[None]:
         """Put rows first..last-1 back as they were when the block is left, however it is left."""
-        before = [buffer[:, :, first:last].clone() for buffer in (*self.k, *self.v)]
+        before = [buffer[:, :, first:last].clone() for buffer in self.buffers]
         try:
             yield
         finally:
-            for buffer, rows in zip((*self.k, *self.v), before, strict=True):
+            for buffer, rows in zip(self.buffers, before, strict=True):
                 buffer[:, :, first:last] = rows

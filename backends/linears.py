@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -45,6 +46,19 @@ def can_pack(weight: Tensor) -> bool:
     )
 
 
+class QuantisedWeight(Protocol):
+    """A matrix [out, in] kept small."""
+
+    has_kernel: bool
+    """Whether products are computed with it as it lies; else it is made whole for each."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [..., in] -> [..., out]."""
+
+    def dense(self) -> Tensor:
+        """The whole matrix, in the dtype of its activations."""
+
+
 class Projections:
     """Several `nn.Linear` of the same input, called together: x [..., in] -> one [..., out_i] each.
 
@@ -57,11 +71,14 @@ class Projections:
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
         self.packed = False
+        self.quantised: QuantisedWeight | None = None
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
-        if self.weight is None:
+        if self.quantised is not None:
+            y = self.quantised(x) if self.bias is None else self.quantised(x) + self.bias
+        elif self.weight is None:
             return tuple(linear(x) for linear in self.linears)
-        if self.packed:
+        elif self.packed:
             linear = torch.ops.dflash.packed_linear if torch.compiler.is_compiling() else packed_linear
             y = linear(x, self.weight, self.bias, sum(self.sizes))
         else:
@@ -70,15 +87,26 @@ class Projections:
 
     def fuse(self) -> None:
         """Join the weights row-wise. No second copy stays: unpacked, the modules' own become views of the joint one."""
-        weight = _joined([linear.weight.detach() for linear in self.linears])
-        biases = [linear.bias.detach() for linear in self.linears if linear.bias is not None]
-        self.bias = torch.cat(biases) if biases else None
+        weight, self.bias = self.joined(), self._joined_bias()
         self.packed = can_pack(weight)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, PACK_ROWS) if self.packed else weight
         if self.packed or len(self.linears) == 1:
             return
         for linear, rows in zip(self.linears, weight.split(self.sizes), strict=True):
             linear.weight = nn.Parameter(rows, requires_grad=False)
+
+    def replace(self, quantised: QuantisedWeight) -> None:
+        """Compute by `quantised`, made of `joined()`, from now on. The modules' own weights are dropped."""
+        self.quantised, self.bias = quantised, self._joined_bias()
+        _drop_weights(self.linears)
+
+    def joined(self) -> Tensor:
+        """The weights row-wise, [sum of out_i, in]."""
+        return _joined([linear.weight.detach() for linear in self.linears])
+
+    def _joined_bias(self) -> Tensor | None:
+        biases = [linear.bias.detach() for linear in self.linears if linear.bias is not None]
+        return torch.cat(biases) if biases else None
 
 
 def _joined(weights: Sequence[Tensor]) -> Tensor:
@@ -107,9 +135,17 @@ def fuse_for_inference(module: nn.Module) -> None:
     for group in groups:
         group.fuse()
     packed = [linear for group in groups if group.packed for linear in group.linears]
-    for linear in packed:
-        linear.weight = nn.Parameter(linear.weight.new_empty(0), requires_grad=False)
     if packed:
-        # The few tensors left would keep the whole mapped checkpoint resident beside its packed copy.
-        for parameter in module.parameters():
-            parameter.data = parameter.data.clone()
+        _drop_weights(packed)
+        unmap(module)
+
+
+def _drop_weights(linears: Iterable[nn.Linear]) -> None:
+    for linear in linears:
+        linear.weight = nn.Parameter(linear.weight.new_empty(0), requires_grad=False)
+
+
+def unmap(module: nn.Module) -> None:
+    """Copy the few tensors left, which would keep the whole mapped checkpoint resident beside its packed copy."""
+    for parameter in module.parameters():
+        parameter.data = parameter.data.clone()

@@ -36,6 +36,8 @@ class Target(nn.Module):
         if config.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
         self.head = Projections(self.lm_head)
+        self.quantize = "none"
+        """How projections and head are kept, one of `backends.QUANTISATIONS`."""
 
     @property
     def rules(self) -> list[Rule]:
@@ -68,6 +70,18 @@ class Target(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Hidden states [B, T, C] -> logits [B, T, V] through the final norm and the head."""
         return self.head(self.model.norm(x))[0]
+
+    def head_weight(self) -> Tensor:
+        """The head [V, C] as a plain matrix, also where it was packed for inference."""
+        weight = self.lm_head.weight
+        if weight.numel():
+            return weight.detach()
+        if self.config.tie_word_embeddings:
+            return self.model.embed_tokens.weight.detach()
+        if self.head.quantised is not None:
+            return self.head.quantised.dense()
+        assert self.head.weight is not None
+        return self.head.weight.to_dense().view(self.config.vocab_size, -1)
 
     def read_out(self, hidden: Tensor) -> Tensor:
         """The drafter's normed hidden states [B, T, C] -> logits [B, T, V] through the same frozen head."""

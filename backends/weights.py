@@ -12,15 +12,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from backends import DRAFT_VOCABULARY
 from backends.config import CheckpointError, DrafterConfig, TargetConfig
 from backends.drafter import Drafter
+from backends.drafter_kinds import new_drafter
 from backends.linears import fuse_for_inference
+from backends.quantize import quantise
 from backends.target import Target
 
 INDEX = "model.safetensors.index.json"
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 FLOAT_NAMES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 EMBEDDING = "model.embed_tokens.weight"
+QUANTISED = ("_proj.weight", "lm_head.weight")  # ends of the names of what is quantised
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         shards = sorted({str(name) for name in weight_map.values()})
     else:
         single = folder / "model.safetensors"
-        shards = [single.name] if single.is_file() else sorted(path.name for path in folder.glob("*.safetensors"))
+        named = sorted(path.name for path in folder.glob("*.safetensors") if path.name != DRAFT_VOCABULARY)
+        shards = [single.name] if single.is_file() else named
     if not shards:
         pickles = sorted(path.name for path in [*folder.glob("*.bin"), *folder.glob("*.pt")])
         hint = f"; {pickles[0]} is a pickle file, which is never loaded: convert it to safetensors" if pickles else ""
@@ -92,26 +97,30 @@ def stored_dtype(folder: Path) -> torch.dtype | None:
         return FLOAT_NAMES.get(file.get_slice(name).get_dtype())
 
 
-def load_target(folder: Path, dtype: torch.dtype, device: torch.device) -> Target:
-    """A target ready for inference. Raises CheckpointError."""
+def load_target(folder: Path, dtype: torch.dtype, device: torch.device, quantize: str = "none") -> Target:
+    """A target ready for inference; `quantize`: one of `backends.QUANTISATIONS`. Raises CheckpointError."""
     checkpoint = open_checkpoint(folder)
     config = TargetConfig.from_dict(checkpoint.config)
     with torch.device("meta"):
         target = Target(config)
     ignored = ("lm_head.weight",) if config.tie_word_embeddings else ()
-    load_weights(target, checkpoint, dtype, device, ignored)
+    is_quantised = quantize != "none"
+    load_weights(target, checkpoint, dtype, device, ignored, QUANTISED if is_quantised else ())
     if config.tie_word_embeddings:
         _check_tied(checkpoint)
         target.lm_head.weight = target.model.embed_tokens.weight
-    fuse_for_inference(target)
+    if is_quantised:
+        quantise(target, quantize, dtype, device)
+    else:
+        fuse_for_inference(target)
     return target.eval()
 
 
 def load_drafter(folder: Path, dtype: torch.dtype, device: torch.device) -> Drafter:
-    """A drafter in the released DFlash format, ready for inference. Raises CheckpointError."""
+    """A drafter in a format `DrafterConfig` reads, ready for inference. Raises CheckpointError."""
     checkpoint = open_checkpoint(folder)
     with torch.device("meta"):
-        drafter = Drafter(DrafterConfig.from_dict(checkpoint.config))
+        drafter = new_drafter(DrafterConfig.from_dict(checkpoint.config))
     load_weights(drafter, checkpoint, dtype, device)
     fuse_for_inference(drafter)
     return drafter.eval()
@@ -123,10 +132,12 @@ def load_weights(
     dtype: torch.dtype,
     device: torch.device,
     ignored: tuple[str, ...] = (),
+    as_stored: tuple[str, ...] = (),
 ) -> None:
     """Give every parameter its tensor: none missing, none left over, each of its shape. Raises CheckpointError.
 
-    A tensor that already has the dtype and device is the mapped file itself. `ignored` may be present or not.
+    A tensor that already has the dtype and device is the mapped file itself. `ignored` may be present or not. Those
+    whose names end in one of `as_stored` stay the mapped file in any case.
     """
     wanted = {name: p.shape for name, p in module.named_parameters(remove_duplicate=False) if name not in ignored}
     found = [name for name in checkpoint.files if not name.endswith("rotary_emb.inv_freq") and name not in ignored]
@@ -139,7 +150,8 @@ def load_weights(
         if tensor.dtype not in FLOATS:
             raise CheckpointError(f"{checkpoint.folder}: {name} is {tensor.dtype}; quantised weights are not supported")
         parent, _, leaf = name.rpartition(".")
-        parameter = nn.Parameter(tensor.to(device, dtype), requires_grad=False)
+        placed = tensor if name.endswith(as_stored) else tensor.to(device, dtype)
+        parameter = nn.Parameter(placed, requires_grad=False)
         setattr(module.get_submodule(parent), leaf, parameter)
 
 

@@ -37,13 +37,15 @@ class Adaptive:
         from dflash_cli import __version__
 
         backend = self._backend
+        part = "" if backend.draft_ids is None else f", {len(backend.draft_ids)} ids"
+        kept = "" if backend.quantize == "none" else f", {backend.quantize}"
         name = f" {torch.cuda.get_device_name(backend.device)}" if backend.device.type == "cuda" else ""
         return CostsKey(
             target=self._pair.target,
-            drafter=self._pair.drafter or "",
+            drafter=f"{self._pair.drafter or ''}{part}",
             backend=backend.name,
             device=f"{backend.device}{name}",
-            dtype=str(backend.dtype).removeprefix("torch."),
+            dtype=f"{str(backend.dtype).removeprefix('torch.')}{kept}",
             threads=torch.get_num_threads(),
             batch_size=backend.batch_size,
             version=f"{__version__}, torch {torch.__version__}",

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from backends import DRAFT_VOCABULARY
+from backends.config import is_drafter
+
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -18,14 +21,14 @@ def problem_with(folder: Path) -> str | None:
     missing = _missing_weights(folder)
     if missing:
         return f"lacks {', '.join(missing[:3])}, which {INDEX} names; fetch the whole checkpoint"
-    if not any(folder.glob("*.safetensors")):
+    if all(path.name == DRAFT_VOCABULARY for path in folder.glob("*.safetensors")):
         return _no_weights(folder)
     return None
 
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether the folder has a tokenizer, or is a drafter, which needs none."""
-    return (folder / "tokenizer.json").is_file() or "dflash_config" in (read_json(folder / "config.json") or {})
+    return (folder / "tokenizer.json").is_file() or is_drafter(read_json(folder / "config.json") or {})
 
 
 def _no_weights(folder: Path) -> str:

@@ -10,12 +10,13 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from backends import BACKENDS
+from backends import BACKENDS, QUANTISATIONS
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.setting_kinds import Choice, Device, File, Kind, Number, Switch, Text, Whole, WholeOrAuto, split_list
 from dflash_cli.themes import DEFAULT_THEME, THEMES
 
 Default = TypeVar("Default")
+DRAFT_VOCABULARIES = ("auto", "full")
 GROUPS = ("model", "text", "sampling", "output", "chat")
 
 
@@ -77,10 +78,24 @@ class Config:
         "--draft",
         "-d",
     )
+    draft_vocabulary: str = setting(
+        "auto",
+        Choice(*DRAFT_VOCABULARIES),
+        "Ids drafted: those the drafter has an index of, if it has one, or all (the text is the same).",
+        "model",
+        "--draft-vocabulary",
+    )
     backend: str = setting("auto", Choice("auto", *BACKENDS), "How the model is computed.", "model", "--backend")
     device: str = setting("auto", Device(), "Where: auto, cpu, cuda, cuda:N or mps.", "model", "--device")
     dtype: str = setting(
         "auto", Choice("auto", "float32", "bfloat16", "float16"), "Precision of the weights.", "model", "--dtype"
+    )
+    quantize: str = setting(
+        "none",
+        Choice(*QUANTISATIONS),
+        "Keep the target's weights in fewer bits (its text changes; the drafter stays as it is).",
+        "model",
+        "--quantize",
     )
     context: int | None = setting(
         None, Whole(1), "Tokens the model can look back on (default: the model's own, capped).", "model", "--context"

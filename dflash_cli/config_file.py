@@ -12,7 +12,7 @@ from dflash_cli.paths import config_dir
 from dflash_cli.setting_kinds import File
 
 # Of the command, not settings.
-OTHER_VARIABLES = ("DFLASH_CONFIG", "DFLASH_TRACEBACK", "DFLASH_WHEEL", "DFLASH_REFERENCE")
+OTHER_VARIABLES = ("DFLASH_CONFIG", "DFLASH_TRACEBACK", "DFLASH_WHEEL", "DFLASH_REFERENCE", "DFLASH_ENGINE_KEY")
 
 
 def config_path(given: str | Path | None = None) -> Path:

@@ -19,7 +19,7 @@ RECHECK_AFTER = 200  # speculated blocks after which plain steps and the widest 
 
 # The account counts plain steps: by how many the speculation was faster than plain decoding, the allowance included.
 ALLOWANCE = 0.02  # earned with every token, so the share that speculation may take longer
-OPENING, HIGHEST = 1.5, 6.0  # the first balance, and the highest: a good minute does not pay for a bad one
+OPENING, HIGHEST = 0.5, 6.0  # the first balance, and the highest: a good minute does not pay for a bad one
 
 PROBE_BLOCKS = 3
 PROBE_AFTER, PROBE_AFTER_MOST = 12, 64  # plain steps between probes, doubled as they fail

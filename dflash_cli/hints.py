@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dflash_cli.expectation import Cost, Setting, acceptance_hint, loss_hint
 
 if TYPE_CHECKING:
+    from backends.base import Backend
     from dflash_cli.conversation import Conversation, Turn
     from dflash_cli.stats import AnswerStats
 
@@ -69,8 +70,12 @@ class Hints:
             temperature=model.params.temperature,
             longest=self._longest,
             window=window,
-            precision=str(conversation.decoder.backend.dtype).removeprefix("torch."),
+            precision=_precision(conversation.decoder.backend),
         )
+
+
+def _precision(backend: Backend) -> str:
+    return str(backend.dtype).removeprefix("torch.") if backend.quantize == "none" else backend.quantize
 
 
 def _more(cost: Cost, ms: float, tokens: int, passes: int) -> Cost:

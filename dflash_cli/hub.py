@@ -46,7 +46,7 @@ def fetch_snapshot(source: Source, *, offline: bool, quiet: bool) -> Path:
     found = cached_snapshot(source)
     if found is not None:
         return found
-    if offline or _hub_is_offline():
+    if offline or hub_is_offline():
         raise DFlashError(
             f"{source.text} is not in the hub's cache and must not be fetched offline. Run once without --offline and "
             f"HF_HUB_OFFLINE, or run `hf download {source.repo}` where the hub is reachable and copy its cache"
@@ -55,7 +55,8 @@ def fetch_snapshot(source: Source, *, offline: bool, quiet: bool) -> Path:
         return _download(source, quiet=quiet)
 
 
-def _hub_is_offline() -> bool:
+def hub_is_offline() -> bool:
+    """Whether HF_HUB_OFFLINE forbids the network."""
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
@@ -91,13 +92,13 @@ def _download(source: Source, *, quiet: bool) -> Path:
 
 def _check_supported(source: Source, folder: Path) -> None:
     """Refuse a model that cannot run before gigabytes of it are fetched."""
-    from backends.config import CheckpointError, DrafterConfig, TargetConfig
+    from backends.config import CheckpointError, DrafterConfig, TargetConfig, is_drafter
 
     if not has_tokenizer(folder):
         raise DFlashError(f"{source.text} on the hub has no tokenizer.json; use a repository that has one")
     config = read_json(folder / "config.json") or {}
     try:
-        (DrafterConfig if "dflash_config" in config else TargetConfig).from_dict(config)
+        (DrafterConfig if is_drafter(config) else TargetConfig).from_dict(config)
     except CheckpointError as err:
         raise DFlashError(f"{source.text} on the hub cannot be used: {err}") from err
 

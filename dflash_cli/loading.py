@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from backends.config import DrafterConfig, TargetConfig
+from backends.draft_vocabulary import DraftHead, read_draft_ids
 from backends.weights import load_drafter, load_target, read_json, stored_dtype
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
@@ -37,12 +38,15 @@ class Found:
     pair: Pair
     device: torch.device
     dtype: torch.dtype
+    quantize: str
     max_len: int
     codec: TextCodec
     target_folder: Path
     target: TargetConfig
     drafter_folder: Path | None
     drafter: DrafterConfig | None
+    draft_ids: torch.Tensor | None = None
+    """[N] what is drafted; None: the whole vocabulary."""
 
 
 def load(
@@ -54,14 +58,17 @@ def load(
     """
     found = _find(config)
     target, drafter = (None, None) if reuse is None else _held(reuse, found)
-    plan = _plan(found, batch_size, (target is not None, drafter is not None))
+    has_head = target is not None and drafter is not None and _drafts(drafter, found.draft_ids)
+    plan = _plan(found, batch_size, (target is not None, drafter is not None), has_head=has_head)
     check_fits(plan, free_memory(str(found.device)), device=str(found.device))
     if target is None or (drafter is None and found.drafter_folder is not None):
-        tell(_loading_line(found.pair, found.device, found.dtype, plan.total))
+        tell(_loading_line(found, plan.total))
     if target is None:
-        target = load_target(found.target_folder, found.dtype, found.device)
+        target = load_target(found.target_folder, found.dtype, found.device, found.quantize)
     if drafter is None and found.drafter_folder is not None:
         drafter = load_drafter(found.drafter_folder, found.dtype, found.device)
+    if drafter is not None and not has_head:
+        drafter = drafter.with_head(None if found.draft_ids is None else DraftHead(target, found.draft_ids))
     defaults = checkpoint_sampling(_generation_config(found.target_folder))
     return Model(found.pair, config, found.codec, target, drafter, defaults, found.max_len)
 
@@ -70,7 +77,8 @@ def shares_target(model: Model, config: Config) -> bool:
     """Whether `load(config, reuse=model)` takes the target's weights from `model`. Raises what `load` does."""
     device = pick_device(config.device)
     pair = find_pair(config.model or _default_model(device), config.draft)
-    return pair.target == model.pair.target and _lies_on(model.target, device, pick_dtype(config.dtype, device))
+    dtype = pick_dtype(config.dtype, device)
+    return pair.target == model.pair.target and _lies_on(model.target, device, dtype, config.quantize)
 
 
 def estimated_bytes(model: Model, config: Config) -> int:
@@ -84,6 +92,8 @@ def estimated_bytes(model: Model, config: Config) -> int:
         context=model.max_len,
         device=weight.device.type,
         loaded=(shares_target(model, config), False),
+        quantize=model.target.quantize,
+        draft_ids=0 if model.drafter is None or model.drafter.head is None else len(model.drafter.head.ids),
     )
     return plan.total
 
@@ -95,18 +105,22 @@ def _find(config: Config) -> Found:
     drafter_folder = fetch(pair.drafter, offline=config.offline, quiet=config.quiet) if pair.drafter else None
     target = TargetConfig.from_dict(read_json(target_folder / "config.json"))
     codec = TextCodec.from_folder(target_folder, chat_template=config.read_chat_template())
-    drafter = None
+    drafter = draft_ids = None
     if drafter_folder is not None:
         drafter = DrafterConfig.from_dict(read_json(drafter_folder / "config.json"))
         check_pair(pair, target, drafter, _fingerprints(codec, drafter_folder))
         _check_block(config, drafter)
+        if config.draft_vocabulary == "auto":
+            draft_ids = read_draft_ids(drafter_folder, target.vocab_size)
     max_len, dtype = pick_context(config.context, target), pick_dtype(config.dtype, device)
-    return Found(pair, device, dtype, max_len, codec, target_folder, target, drafter_folder, drafter)
+    return Found(
+        pair, device, dtype, config.quantize, max_len, codec, target_folder, target, drafter_folder, drafter, draft_ids
+    )
 
 
 def _held(model: Model, found: Found) -> tuple[Target | None, Drafter | None]:
     """Target and drafter of `model` as far as they are the ones found, in the same precision and place."""
-    if not _lies_on(model.target, found.device, found.dtype):
+    if not _lies_on(model.target, found.device, found.dtype, found.quantize):
         return None, None
     return (
         model.target if model.pair.target == found.pair.target else None,
@@ -114,12 +128,20 @@ def _held(model: Model, found: Found) -> tuple[Target | None, Drafter | None]:
     )
 
 
-def _lies_on(target: Target, device: torch.device, dtype: torch.dtype) -> bool:
+def _drafts(drafter: Drafter, ids: torch.Tensor | None) -> bool:
+    """Whether these ids are what it drafts."""
+    if drafter.head is None or ids is None:
+        return drafter.head is None and ids is None
+    return torch.equal(drafter.head.ids.cpu(), ids.long())
+
+
+def _lies_on(target: Target, device: torch.device, dtype: torch.dtype, quantize: str) -> bool:
     weight = target.model.embed_tokens.weight
-    return weight.dtype == dtype and weight.device == torch.empty(0, device=device).device
+    is_there = weight.device == torch.empty(0, device=device).device
+    return is_there and weight.dtype == dtype and target.quantize == quantize
 
 
-def _plan(found: Found, batch_size: int, loaded: tuple[bool, bool]) -> MemoryPlan:
+def _plan(found: Found, batch_size: int, loaded: tuple[bool, bool], *, has_head: bool) -> MemoryPlan:
     drafter_folder = found.drafter_folder
     converted = (
         stored_dtype(found.target_folder) != found.dtype,
@@ -134,6 +156,8 @@ def _plan(found: Found, batch_size: int, loaded: tuple[bool, bool]) -> MemoryPla
         device=found.device.type,
         converted=converted,
         loaded=loaded,
+        quantize=found.quantize,
+        draft_ids=0 if has_head or found.draft_ids is None else len(found.draft_ids),
     )
 
 
@@ -218,6 +242,7 @@ def _fingerprints(codec: TextCodec, drafter_folder: Path) -> tuple[str, str] | N
     return codec.fingerprint, TextCodec.from_folder(drafter_folder).fingerprint
 
 
-def _loading_line(pair: Pair, device: torch.device, dtype: torch.dtype, num_bytes: int) -> str:
+def _loading_line(found: Found, num_bytes: int) -> str:
+    pair, kept = found.pair, "" if found.quantize == "none" else f" with {found.quantize} weights"
     how = f"drafter {pair.drafter}" if pair.drafter else "no drafter, plain decoding"
-    return f"{pair.name}: {how}; {device}, {name_of(dtype)}, about {num_bytes / 2**20:,.0f} MiB"
+    return f"{pair.name}: {how}; {found.device}, {name_of(found.dtype)}{kept}, about {num_bytes / 2**20:,.0f} MiB"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from backends.config import DrafterConfig, ModelConfig, TargetConfig
+from backends.config import DrafterConfig, EagleConfig, ModelConfig, TargetConfig
 from dflash_cli.errors import DFlashError
 from dflash_cli.fetch_progress import megabytes
 
@@ -44,6 +44,7 @@ class MemoryPlan:
     batch: int = 1
     per_row: int = 0
     kv_position: int = 0
+    is_quantised: bool = False
 
     @property
     def total(self) -> int:
@@ -91,32 +92,41 @@ def plan_memory(
     device: str = "cpu",
     converted: tuple[bool, bool] = (False, False),
     loaded: tuple[bool, bool] = (False, False),
+    draft_ids: int = 0,
+    quantize: str = "none",
 ) -> MemoryPlan:
     """The memory of a pair for `context` positions in each of `batch` rows.
 
     Of target and drafter, `converted` says whether its file holds another dtype, `loaded` whether it is there already
-    and takes nothing more.
+    and takes nothing more. `draft_ids`: rows of a head that is made for drafts, 0 where they use the target's.
+    `quantize`: how the target's weights are kept, one of `backends.QUANTISATIONS`.
     """
     from backends.engine import PREFILL_CHUNK
 
     block = drafter.block_size if drafter is not None else 1
     rows = min(PREFILL_CHUNK, context)
     # Packing for the CPU's bf16 kernels copies a head that is tied to the embedding.
-    copied_head = device == "cpu" and dtype_bytes == 2 and target.tie_word_embeddings
+    is_quantised = quantize != "none"
+    copied_head = device == "cpu" and dtype_bytes == 2 and target.tie_word_embeddings and not is_quantised
     kv = _kv_values(target) * dtype_bytes, (_kv_values(drafter) if drafter is not None else 0) * dtype_bytes
     cache_rows = batch * (context + block)
     per_position_work = _work_per_position(target, drafter, rows, dtype_bytes, device)
     logits = block * target.vocab_size * (2 * dtype_bytes + 4)  # drafted, verified, and one in fp32 to choose from
-    weights = (target_parameters(target) + copied_head * target.vocab_size * target.hidden_size) * dtype_bytes
+    weights = target_bytes(target, dtype_bytes, quantize)
+    weights += copied_head * target.vocab_size * target.hidden_size * dtype_bytes
     drafts = 0 if drafter is None else drafter_parameters(drafter) * dtype_bytes
     # The CPU's packed bf16 copies are made from plain ones: these are the mapped file itself, or else memory.
     plain = (0 if loaded[0] else weights, 0 if loaded[1] else drafts)
+    converted = (converted[0] and not is_quantised, converted[1])  # quantised one by one from the file
     copied = [size if each else 0 for size, each in zip(plain, converted, strict=True)]
     copied_halved = [0 if each else size // 2 for size, each in zip(plain, converted, strict=True)]
     on_cpu = device == "cpu"
+    head_row = target.hidden_size * dtype_bytes
+    if draft_ids and not target.tie_word_embeddings:
+        copied.append(target.vocab_size * head_row)  # rows are taken from a packed head by unpacking all of it
     return MemoryPlan(
         weights=plain[0],
-        drafter=plain[1],
+        drafter=plain[1] + draft_ids * head_row,
         kv_target=cache_rows * kv[0],
         kv_drafter=cache_rows * kv[1],
         workspace=context * per_position_work + _prefill_work(target, drafter, rows, dtype_bytes) + batch * logits,
@@ -128,7 +138,37 @@ def plan_memory(
         batch=batch,
         per_row=(context + block) * sum(kv) + logits,
         kv_position=sum(kv),
+        is_quantised=is_quantised,
     )
+
+
+def target_bytes(config: TargetConfig, dtype_bytes: int, quantize: str = "none") -> int:
+    """What a target's weights take, one copy of each; a quantised head is another matrix than the embedding."""
+    if quantize == "none":
+        return target_parameters(config) * dtype_bytes
+    from backends.quantize import num_bytes
+
+    matrices = _layer_matrices(config)
+    head = config.vocab_size * config.hidden_size
+    plain = target_parameters(config) - config.num_layers * sum(rows * columns for rows, columns in matrices)
+    plain -= 0 if config.tie_word_embeddings else head
+    layer = sum(num_bytes(quantize, *each, dtype_bytes) for each in matrices)
+    return plain * dtype_bytes + config.num_layers * layer + head_bytes(config, dtype_bytes, quantize)
+
+
+def head_bytes(config: TargetConfig, dtype_bytes: int, quantize: str = "none") -> int:
+    """What the matrix that gives logits takes."""
+    if quantize == "none":
+        return config.vocab_size * config.hidden_size * dtype_bytes
+    from backends.quantize import num_bytes
+
+    return num_bytes(quantize, config.vocab_size, config.hidden_size, dtype_bytes, is_head=True)
+
+
+def _layer_matrices(config: ModelConfig) -> list[tuple[int, int]]:
+    """Rows and columns of the projections of a layer."""
+    size, q, kv = config.hidden_size, config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    return [(q + 2 * kv, size), (size, q), (2 * config.intermediate_size, size), (size, config.intermediate_size)]
 
 
 def target_parameters(config: TargetConfig) -> int:
@@ -143,16 +183,21 @@ def target_parameters(config: TargetConfig) -> int:
 
 def drafter_parameters(config: DrafterConfig) -> int:
     """How many weights a drafter has; embedding and head are the target's."""
-    fuse = len(config.target_layer_ids) * config.hidden_size**2
-    return fuse + config.num_layers * _layer_parameters(config) + 2 * config.hidden_size
+    size = config.hidden_size
+    fuse = len(config.target_layer_ids) * size**2
+    norms = (2 if config.target_context else 1) * size
+    # Beside each embedding an autoregressive drafter reads a feature.
+    wider = size * (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+    wider = wider if isinstance(config, EagleConfig) else 0
+    return fuse + config.num_layers * _layer_parameters(config) + wider + norms
 
 
 def _layer_parameters(config: ModelConfig) -> int:
     size, q, kv = config.hidden_size, config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    attention = 2 * size * q + 2 * size * kv
+    matrices = sum(rows * columns for rows, columns in _layer_matrices(config))
     biases = q + 2 * kv + size if config.attention_bias else 0
     norms = 2 * size + (2 * config.head_dim if config.qk_norm else 0)
-    return attention + biases + 3 * size * config.intermediate_size + norms
+    return matrices + biases + norms
 
 
 def kv_bytes(config: ModelConfig, rows: int, dtype_bytes: int) -> int:
@@ -161,8 +206,9 @@ def kv_bytes(config: ModelConfig, rows: int, dtype_bytes: int) -> int:
 
 
 def _kv_values(config: ModelConfig) -> int:
-    """K and V of one cache row, all layers."""
-    return 2 * config.num_layers * config.num_kv_heads * config.head_dim
+    """K and V of one cache row, all layers, and the feature that an autoregressive drafter keeps."""
+    feature = config.hidden_size if isinstance(config, EagleConfig) else 0
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim + feature
 
 
 def _work_per_position(
@@ -211,7 +257,7 @@ def _advice(plan: MemoryPlan, free: int) -> list[str]:
         plan, weights=plan.weights // 2, drafter=plan.drafter // 2, kv_target=plan.kv_target // 2,
         kv_drafter=plan.kv_drafter // 2, loading=plan.loading_halved,
     )  # fmt: skip
-    if plan.dtype_bytes == 4 and halved.needed <= free:
+    if plan.dtype_bytes == 4 and not plan.is_quantised and halved.needed <= free:
         advice.append("--dtype bfloat16")
     if plan.drafter and replace(plan, drafter=0, kv_drafter=0).needed <= free:
         advice.append("--draft none (slower)")

@@ -86,6 +86,13 @@ class Model:
             yield f"thinking {'on' if config.thinking else 'off'} means nothing to {self.pair.name}: {why}"
         if config.chat_template is not None and config.raw:
             yield "the chat template is not used: raw text goes through none"
+        if config.quantize != "none" and not self._runs_packed():
+            yield f"{config.quantize} weights are made whole for each product here: that saves memory, not time"
+
+    def _runs_packed(self) -> bool:
+        from backends.quantize import runs_packed
+
+        return runs_packed(self.target)
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Prompt ids of a conversation, ready to be answered. In raw mode the texts are joined as they are."""

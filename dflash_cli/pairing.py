@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backends.config import DrafterConfig, TargetConfig
+from backends.config import DFlashConfig, DrafterConfig, TargetConfig
 from dflash_cli.errors import DFlashError
 from dflash_cli.models import PAIRS, Pair
 
@@ -36,9 +36,9 @@ def mismatches(target: TargetConfig, drafter: DrafterConfig) -> Iterator[str]:
             yield f"{what} {found:g}, the target has {expected:g}"
     taps = drafter.target_layer_ids
     outside = [tap for tap in taps if not 0 <= tap < target.num_layers]
-    if outside or not taps or len(set(taps)) != len(taps):
+    if outside or bool(taps) != drafter.target_context or len(set(taps)) != len(taps):
         yield f"taps {list(taps)}, expected different layer ids from 0 to {target.num_layers - 1}"
-    if not 0 <= drafter.mask_token_id < target.vocab_size:
+    if isinstance(drafter, DFlashConfig) and not 0 <= drafter.mask_token_id < target.vocab_size:
         yield f"mask id {drafter.mask_token_id}, expected one below the vocabulary size {target.vocab_size}"
     if drafter.block_size < 2:
         yield f"block size {drafter.block_size}, expected at least 2"

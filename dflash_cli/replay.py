@@ -12,6 +12,7 @@ from dflash_cli.interrupts import Interrupts
 from dflash_cli.overlay import OverlayState
 from dflash_cli.overlay_render import Look, fresh, glyphs_for, settled
 from dflash_cli.pace import pause
+from dflash_cli.stats import AnswerStats
 from dflash_cli.terminal import AnswerOutput
 from dflash_cli.themes import DEFAULT_THEME, THEMES
 from dflash_cli.thinking import TAGS
@@ -33,6 +34,16 @@ def parse_speed(word: str) -> float:
     if not 0 < speed < math.inf:
         raise UsageError(f"a replay takes a speed such as 0.25, 1 or 4x; found {word!r}")
     return speed
+
+
+def stats_of(recording: Recording) -> AnswerStats:
+    """The figures of a recorded answer; of one that broke off, up to its last event."""
+    stats = AnswerStats()
+    for step in recording.steps:
+        stats.add(step.event)
+    if recording.steps and not isinstance(recording.steps[-1].event, Finished):
+        stats.decode_ms = (recording.steps[-1].at_s - recording.steps[0].at_s) * 1e3  # the first ends the prefill
+    return stats
 
 
 def replay(recording: Recording, overlay: Overlay, speed: float, *, show_thinking: bool = True) -> bool:

@@ -158,7 +158,9 @@ class Runner:
 
     @staticmethod
     def _where(decoder: Decoder) -> str:
-        return f" · {decoder.backend.name}, {_dtype(decoder)}, {decoder.backend.device}"
+        backend = decoder.backend
+        kept = "" if backend.quantize == "none" else f" with {backend.quantize} weights"
+        return f" · {backend.name}, {_dtype(decoder)}{kept}, {backend.device}"
 
     def many(self, rows: int) -> None:
         """All prompts through one batch of `rows`; JSON lines come out in the order they went in."""
@@ -186,9 +188,10 @@ class Runner:
                     while done.get(first) is False:
                         uninterrupted(functools.partial(tell, first))  # not half, and not twice
                         first += 1
-                    recording = self._record(decoder, index, seen.pop(index))
+                    text, recording = texts[index].text, self._record(decoder, index, seen.pop(index))
                     # Written when all is answered: nothing here may wait for the disk.
-                    self.keeper.note(self.model, decoder, stats[index], texts[index].text, recording=recording)
+                    remember = functools.partial(self.keeper.remember, self.model, decoder, later=True)
+                    self._say(remember(stats[index], text, recording=recording))
         except (KeyboardInterrupt, DFlashError, RuntimeError, MemoryError):  # torch runs out as RuntimeError
             # What is finished but had to wait for an earlier answer is not lost.
             for index in sorted(each for each, told in done.items() if not told):
@@ -247,6 +250,7 @@ class Runner:
             "backend": backend.name,
             "device": str(backend.device),
             "dtype": _dtype(decoder),
+            "quantize": backend.quantize,
             "block_size": decoder.width,
             "acceptance": stats.acceptance(),
             "timings": stats.timings(),

@@ -95,22 +95,22 @@ def candidates(logits: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
     """
     import torch
 
-    scaled = logits.float() / params.temperature
-    keep = min(params.top_k or scaled.shape[-1], scaled.shape[-1])
-    if keep < scaled.shape[-1]:
-        values, ids = scaled.topk(keep)
+    keep = min(params.top_k or logits.shape[-1], logits.shape[-1])
+    if keep < logits.shape[-1]:
+        values, ids = logits.topk(keep)
     elif params.top_p < 1:
-        values, ids = scaled.sort(descending=True, stable=True)
+        values, ids = logits.sort(descending=True, stable=True)
     else:
-        values, ids = scaled, torch.arange(keep, device=scaled.device).expand_as(scaled)
-    probabilities = torch.softmax(values, -1)
+        values, ids = logits, torch.arange(keep, device=logits.device).expand_as(logits)
+    probabilities = torch.softmax(values.float() / params.temperature, -1)
     if params.top_p < 1:
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities * (before < params.top_p)
         probabilities = probabilities / probabilities.sum(-1, keepdim=True)
     if params.min_p > 0:
         probabilities = probabilities * (probabilities >= params.min_p * probabilities.amax(-1, keepdim=True))
-    return probabilities / probabilities.sum(-1, keepdim=True), ids
+        probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    return probabilities, ids
 
 
 def draw(probabilities: Tensor, ids: Tensor, uniforms: Sequence[float]) -> Tensor:
@@ -129,8 +129,10 @@ def draw(probabilities: Tensor, ids: Tensor, uniforms: Sequence[float]) -> Tenso
 
 def choose(logits: Tensor, params: SamplingParams, uniforms: Sequence[float]) -> Tensor:
     """The target's own id for each row: logits [w, V] (already penalised) -> [w]."""
+    from backends.base import likeliest
+
     if params.greedy:
-        return logits.argmax(-1)
+        return likeliest(logits)
     return draw(*candidates(logits, params), uniforms)
 
 

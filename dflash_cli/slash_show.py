@@ -9,6 +9,8 @@ import click
 from dflash_cli.config import SETTINGS, Setting
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dflash_cli.chat import Chat
 
 Rows = list[tuple[str, str]]
@@ -93,9 +95,15 @@ def _used(chat: Chat) -> dict[str, str]:
             "backend": decoder.backend.name,
             "device": str(decoder.backend.device),
             "dtype": str(decoder.backend.dtype).removeprefix("torch."),
+            "quantize": decoder.backend.quantize,
+            "draft_vocabulary": _drafted(decoder.backend.draft_ids),
             "block": str(decoder.width) if decoder.depth is None else f"auto, up to {decoder.width}",
         }
     return used
+
+
+def _drafted(ids: Tensor | None) -> str:
+    return "full" if ids is None else f"{len(ids):,} ids"
 
 
 def _text(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from backends.base import Clock, on_device
+from backends.base import Clock, likeliest, likeliest_drafts, on_device
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, FinishReason, Prefilled
 from dflash_cli.sampling import SamplingParams, choose, count_accepted, penalise, seen_before_slots, uniform
@@ -229,7 +229,7 @@ class Decoder:
         marks = [self.clock.mark()]
         block = anchors.unsqueeze(1)
         if width > 1:
-            block = torch.cat((block, backend.draft(anchors, start)[:, : width - 1].argmax(-1)), 1)
+            block = torch.cat((block, likeliest_drafts(backend, anchors, start, width - 1)), 1)
         marks.append(self.clock.mark())
         if self.tells_early and width > 1:
             for row, drafts in zip(rows, block[:, 1:].tolist(), strict=True):
@@ -270,7 +270,7 @@ class Decoder:
 
     def _choose(self, logits: Tensor, block: Tensor, running: dict[int, Answer]) -> Tensor:
         """The target's own ids [B, w]; rows are only told apart where a row's choice is more than an argmax."""
-        choices = logits.argmax(-1)
+        choices = likeliest(logits)
         for row, answer in running.items():
             params = answer.request.params
             if params.penalises or not params.greedy:

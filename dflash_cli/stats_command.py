@@ -13,6 +13,7 @@ from dflash_cli.cli import traceback_option
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.options import settings
+from dflash_cli.stats import counted
 from dflash_cli.stats_store.definitions import as_text
 from dflash_cli.stats_store.selection import Selection, parse_day
 from dflash_cli.terminal import AnswerOutput, is_terminal, printable
@@ -140,7 +141,10 @@ def _say(text: str) -> None:
 
 def _empty(store: StatsStore, selection: Selection) -> str:
     if selection == Selection():
-        return f"no turns yet: each answer of `dflash chat` and `dflash run` leaves its figures in {store.path}"
+        return (
+            f"no turns yet: each answer of `dflash chat` and `dflash run` leaves its figures in {store.path}, unless "
+            "--no-stats or stats = false turns that off"
+        )
     return f"no turn matches ({selection.words}); `dflash stats` shows what there is"
 
 
@@ -221,7 +225,7 @@ def compare_command(first: str, second: str, as_json: bool, config: Config, **se
     if as_json:
         AnswerOutput().write(to_json(compared.as_dict()))
     else:
-        encodable(console_for(config.wants_color(sys.stdout)), compared.table())
+        encodable(console_for(config.wants_color(sys.stdout)), compared.view())
     _remark(store)
 
 
@@ -238,11 +242,13 @@ def prune_command(before: str, yes: bool) -> None:
         return
     if not yes:
         if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-            raise UsageError(f"nobody is here to be asked whether to forget {count} turns; --yes does not ask")
-        if not click.confirm(f"Forget the figures of {count} turns before {before} for good?", err=True):
+            raise UsageError(
+                f"nobody is here to be asked whether to forget {counted(count, 'turn')}; --yes does not ask"
+            )
+        if not click.confirm(f"Forget the figures of {counted(count, 'turn')} before {before} for good?", err=True):
             _say("nothing is forgotten")
             return
-    _say(f"forgot {store.prune(before)} turns")
+    _say(f"forgot {counted(store.prune(before), 'turn')}")
     _remark(store)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dflash_cli.conversation import Conversation
     from dflash_cli.model import Model
 
-LOADED = ("model", "draft", "backend", "device", "dtype", "context", "chat_template")
+LOADED = ("model", "draft", "draft_vocabulary", "backend", "device", "dtype", "quantize", "context", "chat_template")
 """Settings whose change may need something to be loaded."""
 Tell = Callable[[str], None]
 

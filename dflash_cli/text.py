@@ -110,6 +110,10 @@ class TextCodec:
         start = [each for each in start if each == self._tokenizer.bos_token_id]
         return start + self._encode(self._seamed(text, "user"))
 
+    def encode_answer(self, text: str) -> list[int]:
+        """An answer's text as it goes on after a prompt; only special control strings in it stay text."""
+        return self._encode(SEAM + self._seamed(text, "assistant"))
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids that show; bytes that form no character become U+FFFD."""
         return self._backend.decode([each for each in ids if self.shows(each)], skip_special_tokens=False)

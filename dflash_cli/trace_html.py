@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dflash_cli.events import BlockDrafted, BlockVerified, Finished, Prefilled
-from dflash_cli.replay import thinking_flags
-from dflash_cli.stats import AnswerStats
+from dflash_cli.replay import stats_of, thinking_flags
 from dflash_cli.stats_store.output_file import check_name, write_file
 from dflash_cli.stats_store.report import page, text
 from dflash_cli.trace import Recording
@@ -80,15 +79,12 @@ def render(recordings: Sequence[Recording]) -> str:
 
 def _answer(recording: Recording) -> str:
     head, blocks = recording.head, list(_blocks(recording))
-    stats = AnswerStats()
-    for step in recording.steps:
-        stats.add(step.event)
     facts = ", ".join(each for each in (head.target, head.drafter or "no drafter", head.backend, head.device,
                                         head.dtype, head.time) if each)  # fmt: skip
     prompt = "" if head.prompt is None else f'<p class="prompt">{text(head.prompt)}</p>'
     count = len(blocks)
     return (
-        f"<section><h2>{text(head.pair)}</h2><p>{text(facts)}<br>{text(stats.summary())}</p>{prompt}"
+        f"<section><h2>{text(head.pair)}</h2><p>{text(facts)}<br>{text(stats_of(recording).summary())}</p>{prompt}"
         f'<p class="controls" hidden><label>step</label>'
         f'<input type="range" min="0" max="{count}" value="{count}" aria-label="step"><output></output></p>'
         f'<div class="text">{"".join(blocks)}</div></section>'

@@ -105,6 +105,11 @@ def _cuts(text: str, width: int) -> list[int]:
     return cuts
 
 
+def _hangs(text: str, index: int) -> bool:
+    """A space may stand past the margin, where it is left out; one that carries an accent is seen."""
+    return text[index] == " " and get_character_cell_size(text[index + 1 : index + 2] or " ") > 0
+
+
 def _word_cuts(text: str, width: int) -> list[int]:
     if len(text) <= width and text.isascii():
         return []
@@ -113,7 +118,7 @@ def _word_cuts(text: str, width: int) -> list[int]:
     previous = ""
     for i, char in enumerate(text):
         cells = get_character_cell_size(char)
-        belongs = char == " " or not cells or previous == JOINER or "\U0001f3fb" <= char <= "\U0001f3ff"
+        belongs = _hangs(text, i) or not cells or previous == JOINER or "\U0001f3fb" <= char <= "\U0001f3ff"
         if not belongs and (cells == WIDE or previous == " "):
             word, since_word = i, 0
         if not belongs and column + cells > width and i > begin:

@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     # In a script's background Ctrl-C is ignored, by all that is started there too; here it is what is tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 SETTINGS_FROM_OUTSIDE = ("XDG_", "DFLASH_", "_DFLASH_", "HF_", "NO_COLOR", "FORCE_COLOR")
 

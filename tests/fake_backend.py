@@ -32,6 +32,8 @@ class ScriptedBackend:
     choice = Choice("scripted", "a test")
     widths = None
     took_over = False
+    draft_ids = None
+    quantize = "none"
     recompiles = 0
 
     def warm_up(self, progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:
@@ -89,6 +91,8 @@ class DraftedBy:
     choice = Choice("drafted-by", "a test")
     widths = None
     took_over = False
+    draft_ids = None
+    quantize = "none"
     recompiles = 0
 
     def warm_up(self, progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backends.attention import Rule, Sdpa
+from backends.attention import AFTER, AFTER_ROWS, Rule, Sdpa
 from backends.kv_cache import FixedSpan, Span, StaticCache
 
 CPU = torch.device("cpu")
@@ -43,6 +43,32 @@ def test_folded_heads_equal_the_definition(
     k, v = torch.randn(2, len(start), 2, span.length, 8)
     got = Sdpa()(q, k, v, Sdpa().mask(rule, span, torch.float32, group))
     torch.testing.assert_close(got, by_definition(q, k, v, rule, start))
+
+
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("start", [[1], [100], [30, 30]], ids=str)
+def test_many_rows_after_others_need_no_mask(start: list[int], group: int) -> None:
+    torch.manual_seed(0)
+    span = Span(start, AFTER_ROWS, CPU)
+    q = torch.randn(len(start), 2 * group, AFTER_ROWS, 8)
+    k, v = torch.randn(2, len(start), 2, span.length, 8)
+    assert Sdpa().mask(Rule(True), span, torch.float32, group) == AFTER
+    torch.testing.assert_close(Sdpa()(q, k, v, AFTER), by_definition(q, k, v, Rule(True), start))
+
+
+@pytest.mark.parametrize(
+    ("rule", "start", "num_rows", "length"),
+    [
+        (Rule(True), [9], AFTER_ROWS - 1, None),
+        (Rule(True, 80), [90], AFTER_ROWS, None),
+        (Rule(True), [9, 2], AFTER_ROWS, None),
+        (Rule(True), [9], AFTER_ROWS, 200),
+    ],
+    ids=str,
+)
+def test_all_others_have_one(rule: Rule, start: list[int], num_rows: int, length: int | None) -> None:
+    mask = Sdpa().mask(rule, Span(start, num_rows, CPU, length=length), torch.float32)
+    assert isinstance(mask, Tensor)
 
 
 @pytest.mark.parametrize("start", [[4, 4], [4, 9]], ids=str)

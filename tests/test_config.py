@@ -79,9 +79,11 @@ def test_flag_beats_environment_beats_file_beats_default(home: Path) -> None:
 SAMPLES: dict[str, tuple[list[str], str, str, Any]] = {
     "model": (["-m", "a/b"], "a/b", '"a/b"', "a/b"),
     "draft": (["-d", "none"], "none", '"none"', "none"),
+    "draft_vocabulary": (["--draft-vocabulary", "full"], "full", '"full"', "full"),
     "backend": (["--backend", "eager"], "eager", '"eager"', "eager"),
     "device": (["--device", "cuda:1"], "cuda:1", '"cuda:1"', "cuda:1"),
     "dtype": (["--dtype", "float32"], "float32", '"float32"', "float32"),
+    "quantize": (["--quantize", "int8"], "int8", '"int8"', "int8"),
     "context": (["--context", "9"], "9", "9", 9),
     "block": (["--block", "1"], "1", "1", 1),
     "offline": (["--offline"], "1", "true", True),

@@ -135,7 +135,7 @@ class TimedBackend:
     """Takes `ms` by (what, width) on a clock of its own; the first pass of each shape takes ten times as long."""
 
     name, block_size, max_len, batch_size = "timed", 8, 64, 2
-    device, dtype = torch.device("cpu"), torch.float32
+    device, dtype, quantize, draft_ids = torch.device("cpu"), torch.float32, "none", None
 
     def __init__(self, slower: float = 1.0) -> None:
         self.seconds, self.slower = 0.0, slower

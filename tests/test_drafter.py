@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from backends.attention import Rule, Sdpa
-from backends.config import CheckpointError, DrafterConfig
+from backends.config import CheckpointError, DFlashConfig, DrafterConfig
+from backends.dflash import DFlashDrafter
 from backends.engine import Engine
 from backends.kv_cache import Span
 from tests.tiny import VOCAB, drafter_dict, make_drafter, make_engine, make_target
@@ -41,7 +42,7 @@ def draft(engine: Engine, start: int) -> torch.Tensor:
 def naive_block(engine: Engine, start: int) -> torch.Tensor:
     """Block logits from the definition (fact sheet 1.1): no cache, one row at a time, masks from positions."""
     drafter, target = engine.drafter, engine.target
-    assert drafter is not None
+    assert isinstance(drafter, DFlashDrafter)
     hidden: dict[int, torch.Tensor] = {}
     handles = [
         layer.register_forward_hook(lambda _m, _a, out, i=i: hidden.__setitem__(i, out))
@@ -144,6 +145,7 @@ def test_masks_follow_the_rule(rule: Rule, start: list[int], num_rows: int) -> N
         ({"num_target_layers": None}, "no 'num_target_layers'"),
         ({"layer_types": ["sliding_attention"] * 2}, "sliding_window is None"),
         ({"layer_types": ["full_attention"]}, "expected 2 of"),
+        ({"speculators_model_type": "dflash"}, r"speculators library \(dflash\)"),
         ({"conv_kernel_size": 2}, "successor of DFlash"),
         ({"selector_rank": 256}, "successor of DFlash"),
         ({"markov_rank": 256}, "successor of DFlash"),
@@ -159,9 +161,9 @@ def test_what_a_drafter_must_say_is_never_guessed(change: dict[str, Any], words:
 def test_layer_types_that_are_left_out_follow_the_window_switch() -> None:
     config = drafter_dict(use_sliding_window=True, max_window_layers=1, sliding_window=7)
     del config["layer_types"]
-    assert DrafterConfig.from_dict(config).layer_types == ("full_attention", "sliding_attention")
+    assert DFlashConfig.from_dict(config).layer_types == ("full_attention", "sliding_attention")
     config["use_sliding_window"] = False
-    assert DrafterConfig.from_dict(config).layer_types == ("full_attention", "full_attention")
+    assert DFlashConfig.from_dict(config).layer_types == ("full_attention", "full_attention")
 
 
 def test_a_head_size_that_is_left_out_is_qwen3s() -> None:

@@ -108,7 +108,7 @@ def test_too_little_memory_is_refused_with_advice(tmp_path: Path, monkeypatch: p
 
 def test_a_target_is_told_apart_from_a_drafter(tmp_path: Path) -> None:
     target, drafter = write_pair(tmp_path)
-    with pytest.raises(ValueError, match="is a DFlash drafter, not a target: pass it as --draft"):
+    with pytest.raises(ValueError, match="is a drafter, not a target: pass it as --draft"):
         load(Config(model=str(drafter)))
     with pytest.raises(ValueError, match="not a DFlash drafter"):
         load(Config(model=str(target), draft=str(target)))
@@ -127,6 +127,19 @@ def test_weights_that_are_there_are_taken(tmp_path: Path) -> None:
     other = load(replace(config, dtype="bfloat16"), reuse=model, tell=told.append)
     assert other.target is not model.target
     assert len(told) == 1
+
+
+def test_weights_kept_otherwise_are_loaded_anew(tmp_path: Path) -> None:
+    target, drafter = write_pair(tmp_path)
+    config = Config(model=str(target), draft=str(drafter), device="cpu", dtype="float32")
+    told: list[str] = []
+    whole = load(config)
+    small = load(replace(config, quantize="int8"), reuse=whole, tell=told.append)
+    assert small.target is not whole.target
+    assert (whole.target.quantize, small.target.quantize) == ("none", "int8")
+    assert "cpu, float32 with int8 weights, about" in told[0]
+    assert load(replace(config, quantize="int8"), reuse=small).target is small.target
+    assert small.decoder().backend.quantize == "int8"
 
 
 def test_only_what_is_loaded_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

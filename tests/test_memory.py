@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from backends.config import DrafterConfig, TargetConfig
+from backends.drafter import Drafter
 from dflash_cli import memory
 from dflash_cli.errors import DFlashError
 from dflash_cli.memory import (
@@ -17,7 +18,7 @@ from dflash_cli.memory import (
     plan_memory,
     target_parameters,
 )
-from tests.tiny import drafter_dict, make_drafter, make_engine, make_target, target_dict
+from tests.tiny import NO_CONTEXT, drafter_dict, make_drafter, make_eagle, make_engine, make_target, target_dict
 
 GB = 10**9
 LARGE: dict[str, Any] = {
@@ -47,15 +48,17 @@ def large_plan(dtype_bytes: int = 2, context: int = 8192, drafter: bool = False)
 def test_parameters_are_those_of_the_module(kind: str, bias: bool) -> None:
     target = make_target(kind, attention_bias=bias)
     assert target_parameters(target.config) == sum(p.numel() for p in target.parameters())
-    drafter = make_drafter()
-    assert drafter_parameters(drafter.config) == sum(p.numel() for p in drafter.parameters())
+    for drafter in (make_drafter(), make_drafter(**NO_CONTEXT), make_eagle()):
+        assert drafter_parameters(drafter.config) == sum(p.numel() for p in drafter.parameters())
 
 
-def test_caches_are_those_of_the_engine() -> None:
-    engine = make_engine(make_target(), make_drafter(), max_len=64, batch_size=3)
-    plan = plan_memory(engine.target.config, make_drafter().config, dtype_bytes=4, context=64, batch=3)
+@pytest.mark.parametrize("drafter", [make_drafter(), make_eagle()])
+def test_caches_are_those_of_the_engine(drafter: Drafter) -> None:
+    engine = make_engine(make_target(), drafter, max_len=64, batch_size=3)
+    plan = plan_memory(engine.target.config, drafter.config, dtype_bytes=4, context=64, batch=3)
     for cache, planned in ((engine.target_cache, plan.kv_target), (engine.drafter_cache, plan.kv_drafter)):
-        assert planned == sum(buffer.nbytes for buffer in [*cache.k, *cache.v])
+        assert cache is not None
+        assert planned == sum(buffer.nbytes for buffer in cache.buffers)
 
 
 def test_a_known_model_comes_out_as_it_is() -> None:
@@ -80,6 +83,20 @@ def test_a_tied_head_is_copied_for_bf16_on_the_cpu() -> None:
         device: plan_memory(config, None, dtype_bytes=2, context=64, device=device).weights for device in ("cpu", "mps")
     }
     assert on["cpu"] - on["mps"] == config.vocab_size * config.hidden_size * 2
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_quantised_weights_take_less_and_are_converted_one_by_one(kind: str) -> None:
+    config = TargetConfig.from_dict(target_dict(kind, **LARGE))
+    plans = [
+        plan_memory(config, None, dtype_bytes=2, context=64, converted=(True, False), quantize=method)
+        for method in ("none", "int8", "int4")
+    ]
+    embedding = config.vocab_size * config.hidden_size * 2
+    whole, int8, int4 = (plan.weights - embedding for plan in plans)
+    assert 0.5 < int8 / whole < 0.51
+    assert 0.31 < int4 / whole < 0.36  # the head is kept in int8
+    assert [plan.loading > 0 for plan in plans] == [True, False, False]
 
 
 def test_what_fits_or_is_unknown_passes() -> None:

@@ -17,7 +17,7 @@ import pytest
 from dflash_cli.errors import UsageError
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, Prefilled
 from dflash_cli.overlay_live import Overlay
-from dflash_cli.replay import parse_speed, play, replay, thinking_flags
+from dflash_cli.replay import parse_speed, play, replay, stats_of, thinking_flags
 from dflash_cli.trace import Head, Recording, Step
 from tests.small_terminal import SmallTerminal
 
@@ -55,6 +55,14 @@ def test_steps_come_at_their_times() -> None:
     assert len(times) == 6
     assert all(at >= step.at_s / 4 - 0.01 for at, step in zip(times, ANSWER.steps, strict=True))
     assert times[-1] < 30
+
+
+def test_the_figures_of_a_recording() -> None:
+    """As they were, not as fast as they are read: of one that broke off, up to where it did."""
+    assert stats_of(ANSWER).summary() == "4 tokens · 7.5 tok/s · τ 1.50 · 25% of drafts accepted"
+    broken = replace(ANSWER, steps=ANSWER.steps[:4])
+    assert stats_of(broken).summary() == "3 tokens · 6.7 tok/s · τ 2.00 · 50% of drafts accepted · interrupted"
+    assert stats_of(replace(ANSWER, steps=())).summary() == "0 tokens · interrupted"
 
 
 def test_ctrl_c_ends_it_early() -> None:

@@ -25,7 +25,7 @@ from tests.tiny import write_pair
 
 KEYS = [
     "text", "ids", "finish_reason", "prompt_tokens", "new_tokens", "reused_tokens", "target", "drafter", "backend",
-    "device", "dtype", "block_size", "acceptance", "timings",
+    "device", "dtype", "quantize", "block_size", "acceptance", "timings",
 ]  # fmt: skip
 TIMINGS = ["ttft_ms", "prefill_ms", "draft_ms", "verify_ms", "other_ms", "decode_s", "tokens_per_s"]
 
@@ -82,6 +82,15 @@ def test_json_has_the_documented_shape(run: Run, pair: list[str], tmp_path: Path
     assert first["new_tokens"] == len(first["ids"]) == 1 + sum(first["acceptance"]["lengths"]) == 20
     assert (first["finish_reason"], first["block_size"], first["dtype"]) == ("length", 6, "float32")
     assert first["drafter"] == pair[3]
+
+
+@pytest.mark.parametrize("method", ["int8", "int4"])
+def test_a_quantised_target_is_told_and_keeps_its_own_text(run: Run, pair: list[str], method: str) -> None:
+    code, out, err = run(*pair, "-n", "40", "--json", "--compare", "--quantize", method, "-", stdin=b"hello")
+    found = json.loads(out)
+    assert (code, found["dtype"], found["quantize"]) == (0, "float32", method)
+    assert found["compare"]["identical"] is True
+    assert f"eager, float32 with {method} weights, cpu" in err
 
 
 def test_compare_finds_the_texts_identical(run: Run, pair: list[str]) -> None:

@@ -14,29 +14,16 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from dflash_cli.cli import main
 from dflash_cli.session_store import SessionStore
+from tests.command import Command
 from tests.sessions import ROOT, saved, turn
 
 PAIR = b'{"type":"pair","pair":"qwen3-8b","target":"Qwen/Qwen3-8B","drafter":null,"settings":{}}\n'
 
 
-class Run:
-    """Runs `dflash sessions ...`; gives the exit status, stdout and stderr."""
-
-    def __init__(self, capfd: Any) -> None:
-        self.capfd = capfd
-
-    def __call__(self, *args: str) -> tuple[int, str, str]:
-        self.capfd.readouterr()
-        code = main(["sessions", *args])
-        out, err = self.capfd.readouterr()
-        return code, out, err
-
-
 @pytest.fixture
-def run(capfd: Any) -> Run:
-    return Run(capfd)
+def run(capfd: Any) -> Command:
+    return Command("sessions", capfd)
 
 
 @pytest.fixture
@@ -52,14 +39,14 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"garbage\n" + PAIR)
 
 
-def test_without_a_command_it_helps(run: Run) -> None:
+def test_without_a_command_it_helps(run: Command) -> None:
     code, out, err = run()
     assert (code, err) == (0, "")
     assert all(f"\n  {name} " in out for name in ("list", "show", "export", "delete"))
     assert run("lst")[0] == 2
 
 
-def test_list(run: Run, store: SessionStore) -> None:
+def test_list(run: Command, store: SessionStore) -> None:
     assert run("list") == (0, "", f"dflash: no chat is saved in {store.folder}\n")
     age(saved(store, "日本", turn("one\ntwo \x1b[2J"), turn("three")), 100)
     path = saved(store, "a longer name")
@@ -75,7 +62,7 @@ def test_list(run: Run, store: SessionStore) -> None:
     assert second.endswith("one two ␛[2J")
 
 
-def test_list_on_a_terminal(run: Run, store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_on_a_terminal(run: Command, store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(store, "x", turn("\x1b]0;title\x07" + "日本" * 40))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
@@ -85,7 +72,7 @@ def test_list_on_a_terminal(run: Run, store: SessionStore, monkeypatch: pytest.M
     assert max(map(cell_len, out.splitlines())) in (59, 60)  # a wide character may not fit
 
 
-def test_list_as_json(run: Run, store: SessionStore) -> None:
+def test_list_as_json(run: Command, store: SessionStore) -> None:
     assert run("list", "--json") == (0, "[]\n", "")
     path = saved(store, "x", turn("one"))
     path.write_bytes(path.read_bytes() + PAIR)
@@ -104,14 +91,14 @@ def test_list_as_json(run: Run, store: SessionStore) -> None:
     }
 
 
-def test_list_tells_what_is_wrong(run: Run, store: SessionStore) -> None:
+def test_list_tells_what_is_wrong(run: Command, store: SessionStore) -> None:
     damage(saved(store, "x"))
     code, out, _ = run("list")
     assert code == 0
     assert "[line 3: it is not JSON (" in out
 
 
-def test_show(run: Run, store: SessionStore) -> None:
+def test_show(run: Command, store: SessionStore) -> None:
     log = store.open_new("x")
     log._add({"type": "system", "system": "Be brief."})
     log.append_turn(turn("one\ntwo", "First.\n"))
@@ -121,27 +108,27 @@ def test_show(run: Run, store: SessionStore) -> None:
     assert run("show", "x") == (0, text, "")
 
 
-def test_show_on_a_terminal(run: Run, store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_on_a_terminal(run: Command, store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(store, "x", turn("p\x1b[31m", "a\u202eb\x9b"))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert run("show", "x")[1] == "> p␛[31m\na<U+202E>b<U+009B>\n"
 
 
-def test_show_and_export_halves_of_characters(run: Run, store: SessionStore) -> None:
+def test_show_and_export_halves_of_characters(run: Command, store: SessionStore) -> None:
     saved(store, "x", turn("\ud800", "\udfff"))
     assert run("show", "x") == (0, "> ?\n?\n", "")
     assert json.loads(run("show", "x", "--json")[1])["turns"][0]["prompt"] == "\ud800"
     assert run("export", "x", "-")[0] == 0
 
 
-def test_a_row_stays_a_row(run: Run, store: SessionStore) -> None:
+def test_a_row_stays_a_row(run: Command, store: SessionStore) -> None:
     path = saved(store, "x", turn("one"))
     path.write_bytes(path.read_bytes() + b'{"type":"pair","pair":"a\\n\\tb"}\n')
     assert run("list")[1].splitlines()[1].split()[-3:] == ["a", "b", "one"]
     assert len(run("list")[1].splitlines()) == 2
 
 
-def test_show_what_can_be_read(run: Run, store: SessionStore) -> None:
+def test_show_what_can_be_read(run: Command, store: SessionStore) -> None:
     path = saved(store, "x", turn("one", "First."))
     damage(path)
     code, out, err = run("show", "x")
@@ -150,7 +137,7 @@ def test_show_what_can_be_read(run: Run, store: SessionStore) -> None:
     assert err.endswith("; only what comes before it could be read (1 turn)\n")
 
 
-def test_show_what_is_not_there(run: Run, store: SessionStore) -> None:
+def test_show_what_is_not_there(run: Command, store: SessionStore) -> None:
     saved(store, "Fibonacci")
     assert run("show", "fibonacci") == (
         2, "", "dflash: error: there is no saved chat 'fibonacci'; did you mean 'Fibonacci'?\n"
@@ -158,7 +145,7 @@ def test_show_what_is_not_there(run: Run, store: SessionStore) -> None:
     assert run("show", "../../etc/passwd")[0] == 2
 
 
-def test_show_as_json(run: Run, store: SessionStore) -> None:
+def test_show_as_json(run: Command, store: SessionStore) -> None:
     path = saved(store, "x", turn("one", "First."))
     path.write_bytes(path.read_bytes() + PAIR)
     code, out, err = run("show", "x", "--json")
@@ -168,7 +155,7 @@ def test_show_as_json(run: Run, store: SessionStore) -> None:
     assert [(each["prompt"], each["answer"]) for each in page["turns"]] == [("one", "First.")]
 
 
-def test_export(run: Run, store: SessionStore, tmp_path: Path) -> None:
+def test_export(run: Command, store: SessionStore, tmp_path: Path) -> None:
     saved(store, "x", turn("one", "First."), turn("two", "Second."))
     page, table = tmp_path / "x.md", tmp_path / "x.json"
     assert run("export", "x", str(page)) == (0, "", f"dflash: 2 turns written to {page}\n")
@@ -178,7 +165,7 @@ def test_export(run: Run, store: SessionStore, tmp_path: Path) -> None:
     assert "## You\n\none\n\n## Answer\n\nFirst." in page.read_text(encoding="utf-8")
 
 
-def test_export_where_it_cannot(run: Run, store: SessionStore, tmp_path: Path) -> None:
+def test_export_where_it_cannot(run: Command, store: SessionStore, tmp_path: Path) -> None:
     damage(saved(store, "x", turn("one", "First.")))
     page = tmp_path / "x.md"
     code, _, err = run("export", "x", str(page))
@@ -195,7 +182,7 @@ def test_export_where_it_cannot(run: Run, store: SessionStore, tmp_path: Path) -
     assert run("export", "y", "x.md")[0] == 2
 
 
-def test_delete(run: Run, store: SessionStore) -> None:
+def test_delete(run: Command, store: SessionStore) -> None:
     for name in ("a", "b", "c"):
         saved(store, name)
     code, _, err = run("delete", "a")
@@ -211,7 +198,7 @@ def test_delete(run: Run, store: SessionStore) -> None:
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", []), ("n\n", ["a"]), ("\n", ["a"])])
 def test_delete_asks(
-    run: Run, store: SessionStore, monkeypatch: pytest.MonkeyPatch, answer: str, left: list[str]
+    run: Command, store: SessionStore, monkeypatch: pytest.MonkeyPatch, answer: str, left: list[str]
 ) -> None:
     saved(store, "a")
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
@@ -222,7 +209,7 @@ def test_delete_asks(
     assert store.names() == left
 
 
-def test_delete_refuses_what_is_open(run: Run, store: SessionStore) -> None:
+def test_delete_refuses_what_is_open(run: Command, store: SessionStore) -> None:
     saved(store, "a")
     log = store.resume("a")
     code, _, err = run("delete", "a", "--yes")
@@ -232,7 +219,7 @@ def test_delete_refuses_what_is_open(run: Run, store: SessionStore) -> None:
     assert store.names() == ["a"]
 
 
-def test_a_thousand_chats(run: Run, store: SessionStore) -> None:
+def test_a_thousand_chats(run: Command, store: SessionStore) -> None:
     path = saved(store, "first", *(turn(f"prompt {number}", "answer " * 500) for number in range(20)))
     data = path.read_bytes()
     for number in range(1000):

@@ -16,6 +16,7 @@ from dflash_cli.stats_store.definitions import DEFINITIONS
 from dflash_cli.stats_store.schema import SCHEMA
 from dflash_cli.stats_store.store import StatsStore
 from dflash_cli.trace import TraceWriter
+from tests.command import Command
 from tests.sessions import ROOT
 from tests.stats_store.rows import entry
 from tests.test_replay import ANSWER
@@ -23,22 +24,9 @@ from tests.test_replay import ANSWER
 OVERVIEW = ["turns", "new_tokens", "blocks", "tau", "acceptance_rate", "tokens_per_s", "lengths", "positions"]
 
 
-class Run:
-    """Runs `dflash stats ...`; gives the exit status, stdout and stderr."""
-
-    def __init__(self, capfd: Any) -> None:
-        self.capfd = capfd
-
-    def __call__(self, *args: str) -> tuple[int, str, str]:
-        self.capfd.readouterr()
-        code = main(["stats", *args])
-        out, err = self.capfd.readouterr()
-        return code, out, err
-
-
 @pytest.fixture
-def run(capfd: Any) -> Run:
-    return Run(capfd)
+def run(capfd: Any) -> Command:
+    return Command("stats", capfd)
 
 
 @pytest.fixture
@@ -59,17 +47,17 @@ def test_help_prints_the_definitions_without_torch_or_sqlite() -> None:
 
 
 @pytest.mark.parametrize("args", [[], ["--by", "day"], ["--view", "turns"], ["--view", "trend"], ["--view", "time"]])
-def test_an_empty_store_is_told(run: Run, store: StatsStore, args: list[str]) -> None:
+def test_an_empty_store_is_told(run: Command, store: StatsStore, args: list[str]) -> None:
     code, out, err = run(*args)
     assert (code, out) == (0, "")
-    assert (
-        err
-        == f"dflash: no turns yet: each answer of `dflash chat` and `dflash run` leaves its figures in {store.path}\n"
+    assert err == (
+        f"dflash: no turns yet: each answer of `dflash chat` and `dflash run` leaves its figures in {store.path}, "
+        "unless --no-stats or stats = false turns that off\n"
     )
     assert not store.path.exists()
 
 
-def test_an_empty_store_for_programs(run: Run) -> None:
+def test_an_empty_store_for_programs(run: Command) -> None:
     code, out, err = run("--json")
     assert (code, err) == (0, "")
     assert list(json.loads(out)) == OVERVIEW
@@ -78,7 +66,7 @@ def test_an_empty_store_for_programs(run: Run) -> None:
     assert run("--html", "x.html")[0] == 1
 
 
-def test_the_overview(run: Run, store: StatsStore) -> None:
+def test_the_overview(run: Command, store: StatsStore) -> None:
     store.add([entry(), entry(backend="flex", interrupted=1)])
     code, out, err = run()
     assert (code, err) == (0, "")
@@ -94,7 +82,7 @@ def test_the_overview(run: Run, store: StatsStore) -> None:
     assert (code, out, err) == (0, "", "dflash: no turn matches (backend slow); `dflash stats` shows what there is\n")
 
 
-def test_a_regression_is_told(run: Run, store: StatsStore) -> None:
+def test_a_regression_is_told(run: Command, store: StatsStore) -> None:
     store.add([entry([(3, 3)] * 4)] * 9 + [entry([(0, 3)] * 4, version="2.0")] * 9)
     assert "regression: τ of p (prose, temperature 0, cpu) went from 4.00 to 1.00 (-75%, 9 turns since)" in run()[1]
     found = json.loads(run("--view", "trend", "--json")[1])
@@ -102,7 +90,7 @@ def test_a_regression_is_told(run: Run, store: StatsStore) -> None:
     assert found["days"][0]["turns"] == 18
 
 
-def test_text_of_the_store_does_not_reach_the_terminal_as_it_is(run: Run, store: StatsStore) -> None:
+def test_text_of_the_store_does_not_reach_the_terminal_as_it_is(run: Command, store: StatsStore) -> None:
     store.add([entry(pair="\x1b]0;title\x07[bold]x[/bold]", backend="\x1b[2J", kind="\x9b")])
     for args in ([], ["--by", "pair"], ["--view", "turns"], ["show", "1"], ["--backend", "\x1b[2J"]):
         _, out, err = run(*args)
@@ -140,7 +128,7 @@ def test_symbols_for_a_terminal_that_has_no_others(store: StatsStore, monkeypatc
         (["--html", "x.txt"], "ends in .html or .htm"),
     ],
 )
-def test_what_does_not_go(run: Run, store: StatsStore, args: list[str], message: str) -> None:
+def test_what_does_not_go(run: Command, store: StatsStore, args: list[str], message: str) -> None:
     store.add([entry()])
     code, out, err = run(*args)
     assert (code, out) == (2, "")
@@ -148,7 +136,7 @@ def test_what_does_not_go(run: Run, store: StatsStore, args: list[str], message:
     assert len(err.splitlines()) == 1
 
 
-def test_show(run: Run, store: StatsStore) -> None:
+def test_show(run: Command, store: StatsStore) -> None:
     store.add([entry(), entry(pair="q", blocks="[[3,3,2,3,1.0,2.0],[3,1,1,1,1.0,2.0],[0,0,0,1,0,2.0]]", seed=7)])
     code, out, err = run("show")
     assert (code, err) == (0, "")
@@ -164,7 +152,7 @@ def test_show(run: Run, store: StatsStore) -> None:
     assert run("show", "last")[1] == run("show", "2")[1]
 
 
-def test_show_a_trace(run: Run, tmp_path: Path) -> None:
+def test_show_a_trace(run: Command, tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     TraceWriter(path).write(ANSWER)
     code, out, err = run("show", str(path))
@@ -176,7 +164,7 @@ def test_show_a_trace(run: Run, tmp_path: Path) -> None:
     assert data["acceptance"] == {"tau": 1.5, "rate": 0.25, "lengths": [2, 1]}
 
 
-def test_compare(run: Run, store: StatsStore) -> None:
+def test_compare(run: Command, store: StatsStore) -> None:
     store.add([entry([(3, 3)]), entry([(1, 3)], backend="flex")])
     code, out, err = run("compare", "eager", "flex")
     assert (code, err) == (0, "")
@@ -184,10 +172,10 @@ def test_compare(run: Run, store: StatsStore) -> None:
     assert json.loads(run("compare", "1", "2", "--json")[1])["tau_ratio"] == 0.5
 
 
-def test_prune(run: Run, store: StatsStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prune(run: Command, store: StatsStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.add([entry(), entry(day="2026-02-01")])
     assert run("prune", "--before", "2026-01-31") == (0, "", "dflash: there are no turns before 2026-01-31\n")
-    assert run("prune", "--before", "2026-02-01", "--yes") == (0, "", "dflash: forgot 1 turns\n")
+    assert run("prune", "--before", "2026-02-01", "--yes") == (0, "", "dflash: forgot 1 turn\n")
     assert json.loads(run("--json")[1])["turns"] == 1
     monkeypatch.setattr("dflash_cli.stats_command.is_terminal", lambda _: True)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
@@ -195,14 +183,14 @@ def test_prune(run: Run, store: StatsStore, monkeypatch: pytest.MonkeyPatch) -> 
     assert json.loads(run("--json")[1])["turns"] == 1
 
 
-def test_files(run: Run, store: StatsStore, tmp_path: Path) -> None:
+def test_files(run: Command, store: StatsStore, tmp_path: Path) -> None:
     store.add([entry()])
     page = tmp_path / "report.html"
     assert run("--html", str(page)) == (0, "", f"dflash: written to {page}\n")
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_a_damaged_file_is_a_warning(run: Run, store: StatsStore) -> None:
+def test_a_damaged_file_is_a_warning(run: Command, store: StatsStore) -> None:
     store.path.parent.mkdir(parents=True)
     store.path.write_bytes(b"garbage" * 1000)
     code, out, err = run()
@@ -212,7 +200,7 @@ def test_a_damaged_file_is_a_warning(run: Run, store: StatsStore) -> None:
     assert "set aside as stats.db.damaged-" in err
 
 
-def test_a_newer_file_is_an_error(run: Run, store: StatsStore) -> None:
+def test_a_newer_file_is_an_error(run: Command, store: StatsStore) -> None:
     store.add([entry()])
     store.query(f"PRAGMA user_version={SCHEMA + 1}")
     store.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, Prefilled
 from dflash_cli.trace_html import render, write_page
+from tests.browser import Browser, needs_browser
 from tests.stats_store.test_report import Page
 from tests.test_replay import HEAD, recording
 
@@ -27,7 +26,6 @@ STEPS: list[tuple[Event, Sequence[str], float]] = [
     (Finished("stop", 500.0), [" end"], 0.6),
 ]
 ANSWER = recording(*STEPS)
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def test_text_and_colours_by_hand() -> None:
@@ -80,49 +78,50 @@ def test_an_answer_that_broke_off(steps: list[tuple[Event, Sequence[str], float]
         assert page.rstrip().endswith("</html>")
 
 
-def browse(page: str, folder: Path, script: str) -> str:
-    """The page's markup after `script` has run in it, in a headless browser."""
-    assert BROWSER is not None
-    path = folder / "page.html"
-    path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
-    done = subprocess.run([BROWSER, *flags, f"file://{path}"], capture_output=True, text=True, timeout=120)
-    return done.stdout
+SEEN = """[...document.querySelectorAll(".block, .text .rejected, .drafts")]
+  .filter(each => getComputedStyle(each).display !== "none" && each.offsetParent !== null)
+  .map(each => each.className.split(" ")[0]).join(",")"""
+TOLD = 'document.querySelector("output").textContent'
+WHOLE = "block,block,block,block,block"
+OPEN = "block,block,drafts,rejected,rejected,block,block,block"
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+@needs_browser
 def test_in_a_browser_the_slider_steps_and_a_block_shows_its_drafts(tmp_path: Path) -> None:
     """Step 2 of 5: the first token and the newest block, with what was rejected; the rest is not there yet."""
-    script = """
-    const slider = document.querySelector("input");
-    const seen = () => [...document.querySelectorAll(".block, .text .rejected, .drafts")]
-      .filter(each => getComputedStyle(each).display !== "none" && each.offsetParent !== null)
-      .map(each => each.className.split(" ")[0]).join(",");
-    const told = () => document.querySelector("output").textContent;
-    const lines = [told() + ": " + seen()];
-    slider.value = 2; slider.dispatchEvent(new Event("input"));
-    lines.push(told() + ": " + seen());
-    slider.value = 5; slider.dispatchEvent(new Event("input"));
-    document.querySelectorAll(".block")[1].focus();
-    lines.push(told() + ": " + seen());
-    document.body.dataset.alerts = typeof window.alerted;
-    document.title = lines.join("; ");
-    """
-    dom = browse(render([ANSWER]), tmp_path, script)
-    title = re.search(r"<title>(.*?)</title>", dom)
-    assert title is not None, dom[:500]
-    whole, second, focused = title[1].split("; ")
-    assert whole == "5 of 5, 0.600 s: block,block,block,block,block"
-    assert second == "2 of 5, 0.200 s: block,block,rejected"
-    assert focused == "5 of 5, 0.600 s: block,block,drafts,rejected,rejected,block,block,block"
+    with Browser(tmp_path) as browser:
+        browser.open(write_page([ANSWER], tmp_path / "page.html"))
+        assert (browser.run(TOLD), browser.run(SEEN)) == ("5 of 5, 0.600 s", WHOLE)
+        browser.hover(".block:nth-of-type(2)")
+        assert browser.run(SEEN) == OPEN
+        told = browser.run('document.querySelector(".block:hover > .drafts").innerText')
+        assert told == "1 of 3 drafts kept, 2 committed; draft 1.0 ms, verify 2.0 ms\n b|X↵|·"
+        browser.hover("h2")
+        assert browser.run(SEEN) == WHOLE
+        browser.run('document.querySelector("input").focus()')
+        for expected in ("4 of 5, 0.500 s", "3 of 5, 0.400 s", "2 of 5, 0.200 s"):
+            browser.press("ArrowLeft", 37)
+            assert browser.run(TOLD) == expected
+        assert browser.run(SEEN) == "block,block,rejected"
+        browser.press("Home", 36)
+        assert (browser.run(TOLD), browser.run(SEEN)) == ("0 of 5, 0.000 s", "")
+        browser.press("End", 35)
+        browser.press("Tab", 9)
+        browser.press("Tab", 9)
+        assert browser.run(SEEN) == OPEN  # without a mouse, too
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+@needs_browser
 def test_in_a_browser_it_can_be_looked_at(tmp_path: Path) -> None:
-    assert BROWSER is not None
-    path, shot = write_page([ANSWER], tmp_path / "page.html"), tmp_path / "shot.png"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    flags += ["--window-size=800,600", f"--screenshot={shot}"]
-    subprocess.run([BROWSER, *flags, f"file://{path}"], capture_output=True, timeout=120, check=True)
-    assert shot.read_bytes().startswith(b"\x89PNG")
-    assert shot.stat().st_size > 5000
+    """Coloured as the legend says, without what a page from elsewhere could bring, and no wider than the window."""
+    with Browser(tmp_path) as browser:
+        browser.open(write_page([ANSWER], tmp_path / "page.html"))
+        color = "getComputedStyle(document.querySelector('{} .{}')).color"
+        colors = {kind: browser.run(color.format(".text", kind)) for kind in ("accepted", "bonus", "plain")}
+        assert colors == {kind: browser.run(color.format(".legend", kind)) for kind in ("accepted", "bonus")} | {
+            "plain": "rgb(34, 34, 34)"
+        }
+        assert browser.run("typeof window.alerted") == "undefined"
+        assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
+        assert browser.shoot(tmp_path / "shot.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "shot.png").stat().st_size > 5000

@@ -53,8 +53,8 @@ def test_rows_are_projected_together(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, _ = engines()
     engine.prefill(torch.tensor([1, 2, 3]), 0)
     rows: list[int] = []
-    project = engine._project_context
-    monkeypatch.setattr(engine, "_project_context", lambda *args: rows.append(args[1].shape[1]) or project(*args))
+    write = engine.drafter.write_context
+    monkeypatch.setattr(engine.drafter, "write_context", lambda *args: rows.append(args[1].shape[1]) or write(*args))
     for i in range(CONTEXT_ROWS + 5):
         engine.verify(torch.tensor([[i]]), [3 + i])
     assert rows == [CONTEXT_ROWS]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from dflash_cli.wrapping import Prose, divide, wrap, wrap_line
+from dflash_cli.wrapping import Prose, divide, wrap, wrap_line, wrap_words
 
 TEXTS = st.text(st.sampled_from("ab漢é 😀\u0301\u200d👩🏽"), max_size=40)
 
@@ -63,3 +63,8 @@ def test_code_and_tables_are_no_prose() -> None:
     prose = Prose()
     for line, expected in lines.items():
         assert prose.copy().take(line) == prose.peek(line) == prose.take(line) == expected, line
+
+
+def test_a_space_with_an_accent_does_not_hang_over_the_margin() -> None:
+    rows = wrap_words(Text("1111 \u0301"), 2)
+    assert [row.plain for row in rows] == ["11", "11", " \u0301"]

@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from backends import create_backend
-from backends.config import DrafterConfig, TargetConfig
+from backends.config import DFlashConfig, EagleConfig, TargetConfig
+from backends.dflash import DFlashDrafter
 from backends.drafter import Drafter
+from backends.eagle import EagleDrafter
 from backends.engine import Engine
 from backends.target import Target
 from tests.byte_tokenizer import make_byte_tokenizer_folder
@@ -39,6 +41,10 @@ def target_dict(kind: str = "qwen3", **changes: Any) -> dict[str, Any]:
         "hidden_act": "silu",
     }
     return config | changes
+
+
+NO_CONTEXT = {"dflash_config": {"mask_token_id": MASK_ID, "target_layer_ids": [], "target_context": False}}
+"""Changes to `drafter_dict` for one that sees nothing of the text but the anchor."""
 
 
 def drafter_dict(**changes: Any) -> dict[str, Any]:
@@ -83,9 +89,24 @@ def make_target(kind: str = "qwen3", seed: int = 0, **changes: Any) -> Target:
     return target.eval()
 
 
-def make_drafter(seed: int = 1, **changes: Any) -> Drafter:
+def eagle_dict(**changes: Any) -> dict[str, Any]:
+    """A `config.json` of a tiny autoregressive drafter that fits `target_dict`."""
+    config = drafter_dict(model_type="llama", architectures=["Eagle3DraftModel"], num_hidden_layers=1)
+    for key in ("dflash_config", "layer_types"):
+        del config[key]
+    return config | {"eagle3_config": {"target_layer_ids": [0, 2, 4]}} | changes
+
+
+def make_drafter(seed: int = 1, **changes: Any) -> DFlashDrafter:
     """A random tiny drafter in fp32."""
-    drafter = Drafter(DrafterConfig.from_dict(drafter_dict(**changes)))
+    drafter = DFlashDrafter(DFlashConfig.from_dict(drafter_dict(**changes)))
+    randomize(drafter, seed)
+    return drafter.eval()
+
+
+def make_eagle(seed: int = 1, **changes: Any) -> EagleDrafter:
+    """A random tiny autoregressive drafter in fp32."""
+    drafter = EagleDrafter(EagleConfig.from_dict(eagle_dict(**changes)))
     randomize(drafter, seed)
     return drafter.eval()
 

@@ -45,7 +45,7 @@ def agreements(measured: Iterable[Measured], groups: dict[Group, list[Case]]) ->
 def _is_comparable(subject: Subject) -> bool:
     """Not plain decoding itself, not a simulation; and a peer has random numbers and weights of its own."""
     is_peer = not isinstance(subject, Ours)
-    same = not is_peer or (subject.place.temperature == 0 and subject.place.dtype == subject.baseline.dtype)
+    same = not is_peer or (subject.place.temperature == 0 and subject.place.precision == subject.baseline.precision)
     return same and subject.name != PLAIN and subject.simulated_tau is None
 
 

@@ -5,27 +5,31 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dflash_cli.bench.agreement import agreements
+from dflash_cli.bench.baselines import baselines_of
 from dflash_cli.bench.case import Question, encoded, file_questions, own_questions
 from dflash_cli.bench.entrants import Weights, cache_length, our_subjects
 from dflash_cli.bench.kinds import KINDS
 from dflash_cli.bench.limit import Limit
 from dflash_cli.bench.machine import in_words, machine
 from dflash_cli.bench.peers import peer_subjects
+from dflash_cli.bench.plan import AUTO
 from dflash_cli.bench.progress import watching
 from dflash_cli.bench.rows import make_rows
-from dflash_cli.bench.runner import Runner, Watch
+from dflash_cli.bench.runner import Measured, Runner, Watch
 from dflash_cli.bench.schedule import TAUS
-from dflash_cli.bench.subject import Work
+from dflash_cli.bench.subject import Work, precision_of
 from dflash_cli.doctor_machine import measure_bandwidth
 from dflash_cli.fetch_progress import note
 from dflash_cli.interrupts import interruptible
 from dflash_cli.sampling import SamplingParams
 from dflash_cli.startup import load_model
+from dflash_cli.stats_store.keeper import TurnKeeper
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,7 +58,7 @@ class Source:
 
 @dataclass
 class Result:
-    """What came out. `limits` by dtype; `latencies` of drafts alone."""
+    """What came out. `limits` by precision; `latencies` of drafts alone."""
 
     machine: dict[str, Any]
     settings: dict[str, Any]
@@ -94,7 +98,7 @@ class Result:
             return latency_view(in_words(self.machine), self.latencies)
         lines = [
             f"{name}: {each.bandwidth / 1e9:.1f} GB/s measured, {each.target_bytes / 1e6:,.1f} MB of weights a pass, "
-            f"{(each.drafter_bytes + each.head_bytes) / 1e6:,.1f} MB a draft"
+            f"{(each.drafter_bytes + each.draft_head_bytes) / 1e6:,.1f} MB a draft"
             for name, each in self.limits.items()
         ]
         return bench_view(f"{self.settings['pair']}; {in_words(self.machine)}", lines, self.rows)
@@ -110,12 +114,12 @@ class Bench:
         note(line, quiet=self.config.quiet)
 
     def run(self) -> Result:
-        """Measure for one dtype after the other; Ctrl-C ends it, and the result says so."""
+        """Measure for one precision after the other; Ctrl-C ends it, and the result says so."""
         measure = self._synthetic if self.source.synthetic else self._loaded
         result: Result | None = None
-        for index, dtype in enumerate(self.plan.dtypes):
+        for index, (dtype, quantize) in enumerate(product(self.plan.dtypes, self.plan.quantizations)):
             try:
-                result = measure(dtype, index == 0, result)
+                result = measure(replace(self.config, dtype=dtype, quantize=quantize), index == 0, result)
             except KeyboardInterrupt:
                 if result is None:
                     raise
@@ -145,10 +149,11 @@ class Bench:
                 )
         return result
 
-    def _loaded(self, dtype: str, is_first: bool, before: Result | None) -> Result:
+    def _loaded(self, config: Config, is_first: bool, before: Result | None) -> Result:
         """A model's own weights, and the peers."""
-        config = replace(self.config, dtype=dtype, block=None)
         questions = self._questions()
+        # With its index, if it has one: what drafts all the same needs no other weights.
+        config = replace(config, block=None, draft_vocabulary=AUTO if AUTO in self.plan.draft_vocabularies else "full")
         model = load_model(config, batch_size=max(self.plan.batches), tell=self._tell)
         for remark in model.idle_settings():
             self._tell(remark)
@@ -178,7 +183,7 @@ class Bench:
             return dataset_questions(source.dataset, samples, offline=self.config.offline)
         return own_questions(source.kinds or KINDS, samples)
 
-    def _synthetic(self, dtype: str, is_first: bool, before: Result | None) -> Result:  # noqa: ARG002
+    def _synthetic(self, config: Config, is_first: bool, before: Result | None) -> Result:  # noqa: ARG002
         """Random weights with acceptance by a schedule."""
         from dflash_cli.bench.synthetic import DEFAULT_CONTEXT, random_cases, synthetic_weights
         from dflash_cli.loading import pick_device, pick_dtype
@@ -187,7 +192,8 @@ class Bench:
         plan, device = self.plan, pick_device(self.config.device)
         longest = max(plan.contexts or (DEFAULT_CONTEXT,)) + plan.max_new_tokens
         weights = synthetic_weights(
-            self.source.synthetic, pick_dtype(dtype, device), device, longest, max(plan.batches)
+            self.source.synthetic, pick_dtype(config.dtype, device), device, longest, max(plan.batches),
+            quantize=config.quantize,
         )  # fmt: skip
         assert weights.drafter is not None
         block = weights.drafter.config.block_size
@@ -209,20 +215,33 @@ class Bench:
         max_len = cache_length(cases, self.plan.max_new_tokens, weights.most)
         result = before or Result(machine(weights.device), self._settings(weights))
         with watching(quiet=self.config.quiet) as watch:
-            result.limits[weights.dtype] = self._limit(weights, watch)
+            result.limits[precision_of(weights.dtype, weights.quantize)] = self._limit(weights, watch)
             subjects = interruptible(lambda: list(entrants(max_len, watch)))
             runner = Runner(subjects, cases, self.plan.rounds, watch)
             runner.run()
         measured = list(runner.measured.values())
+        if self.config.stats and not self.source.synthetic:
+            self._remember(weights, measured)
         result.rows += make_rows(measured, agreements(measured, runner.groups), result.limits)
         result.interrupted = runner.interrupted
         return result
 
+    def _remember(self, weights: Weights, measured: Sequence[Measured]) -> None:
+        """Plain decoding is what `dflash stats` counts speed-ups against."""
+        keeper = TurnKeeper("bench")
+        if remark := keeper.remember_baselines(baselines_of(weights, measured)):
+            self._tell(remark)
+        keeper.close()
+
     def _limit(self, weights: Weights, watch: Watch) -> Limit:
         watch.stage("measuring the memory's bandwidth")
         weight = weights.target.model.embed_tokens.weight
+        head = None if weights.drafter is None else weights.drafter.head
         drafter = None if weights.drafter is None else weights.drafter.config
-        return Limit(weights.target.config, drafter, weight.dtype.itemsize, measure_bandwidth(weights.device))
+        return Limit(
+            weights.target.config, drafter, weight.dtype.itemsize, measure_bandwidth(weights.device), weights.quantize,
+            None if head is None else len(head.ids),
+        )  # fmt: skip
 
     def _settings(self, weights: Weights) -> dict[str, Any]:
         pair, source = weights.pair, self.source

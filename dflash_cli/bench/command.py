@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from backends import BACKENDS
+from backends import BACKENDS, QUANTISATIONS
 from dflash_cli.bench.dataset import DATASETS
 from dflash_cli.bench.kinds import KINDS
 from dflash_cli.bench.lists import ListOf
 from dflash_cli.bench.plan import AUTO, DEFAULT_ROUNDS, DEFAULT_SAMPLES, DEFAULT_TOKENS, SYNTHETIC_TOKENS, Plan
 from dflash_cli.bench.shapes import SHAPES
-from dflash_cli.config import Config
+from dflash_cli.config import DRAFT_VOCABULARIES, Config
 from dflash_cli.errors import UsageError
 from dflash_cli.options import settings
 from dflash_cli.setting_kinds import Choice, Number, Whole, WholeOrAuto
@@ -48,6 +48,11 @@ def what_to_measure(function: Function) -> Function:
         ),
         click.option("--backends", type=ListOf(Choice(AUTO, *BACKENDS)), help="Default: that of --backend."),
         click.option("--dtypes", type=ListOf(Choice(*DTYPES)), help="Default: that of --dtype."),
+        click.option("--quantizations", type=ListOf(Choice(*QUANTISATIONS)), help="Default: that of --quantize."),
+        click.option(
+            "--draft-vocabularies", type=ListOf(Choice(*DRAFT_VOCABULARIES)),
+            help="Default: that of --draft-vocabulary.",
+        ),
         click.option(
             "--blocks", type=ListOf(WholeOrAuto(1)), help="Widths of DFlash (default: auto and the trained block)."
         ),
@@ -76,19 +81,20 @@ def what_to_measure(function: Function) -> Function:
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--plot", type=click.Path(), metavar="FILE.png|FILE.svg", help="Draw it, too (needs matplotlib).")
 @settings("model", "system", "thinking", "chat_template", "max_new_tokens", "top_k", "top_p", "min_p", "seed", "quiet",
-          "verbose", "color")  # fmt: skip
+          "verbose", "stats", "color")  # fmt: skip
 def bench_command(config: Config, **given: Any) -> None:
     """Measure plain decoding and DFlash side by side on this machine.
 
     All rows answer the same prompts by turns, after a warm-up; medians over rounds are shown. Answers have 64 tokens
     (256 with --synthetic) unless -n says otherwise. The limit is the bytes a step must read over the measured
-    bandwidth of the memory. Ctrl-C ends it with what was measured so far.
+    bandwidth of the memory. Ctrl-C ends it with what was measured so far. `dflash stats` counts speed-ups against the
+    plain decoding measured here, unless --no-stats forbids that.
     """
     _check(given, config)
     plan = _plan(given, config)
     plot = check_name(Path(given["plot"]), ".png", ".svg") if given["plot"] else None
     if plot is not None:
-        from dflash_cli.bench.plot import require_matplotlib
+        from dflash_cli.picture import require_matplotlib
 
         require_matplotlib()  # before minutes of work
     from dflash_cli.bench.bench import Bench, Source
@@ -131,10 +137,12 @@ def _check(given: dict[str, Any], config: Config) -> None:
 
 
 def _plan(given: dict[str, Any], config: Config) -> Plan:
-    """The plan; --backend, --dtype and --block count where their lists are not given."""
+    """The plan; --backend, --dtype and the like count where their lists are not given."""
     return Plan(
         backends=given["backends"] or (config.backend,),
         dtypes=given["dtypes"] or (config.dtype,),
+        quantizations=given["quantizations"] or (config.quantize,),
+        draft_vocabularies=given["draft_vocabularies"] or (config.draft_vocabulary,),
         blocks=given["blocks"] or (() if config.block is None else (config.block,)),
         temperatures=given["temperatures"] or (0.0,),
         contexts=given["contexts"] or (),

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from backends import COMPILED, create_backend
-from backends.config import DrafterConfig, TargetConfig
-from backends.layers import run_layers
-from dflash_cli.bench.eagle import EagleDrafter, EagleDrafting
+from backends import create_backend
+from backends.config import DFlashConfig, EagleConfig, ModelConfig, TargetConfig
+from backends.draft_vocabulary import DraftHead
 from dflash_cli.bench.entrants import compiled_code
 from dflash_cli.bench.shapes import shape_of
-from dflash_cli.bench.synthetic import fill, random_drafter, random_target, ready
+from dflash_cli.bench.synthetic import random_drafter, random_target
 from dflash_cli.bench.timing import Call, time_calls
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 DEPTHS = (1, 3, 5)
 BLOCKS = (4, 8, 16)
 EAGLE = "one layer, autoregressive (EAGLE-3 shape)"
+EAGLE_TAPS = 3
+EAGLE_VOCAB = 32000  # ids that published drafters of this kind choose from, where the target has more
 SPACE = 64  # cache rows past the place that is drafted at
 
 
@@ -61,20 +62,19 @@ def draft_latency(
     target_dict, drafter_dict = shape_of(shape)
     # Drafting runs none of the target's layers: one is enough to make an engine, and all taps may be that one.
     target = random_target(replace(TargetConfig.from_dict(target_dict), num_layers=1), dtype, device)
-    drafter_config = DrafterConfig.from_dict(drafter_dict)
+    drafter_config = DFlashConfig.from_dict(drafter_dict)
     taps = (0,) * len(drafter_config.target_layer_ids)
     drafter_config = replace(drafter_config, target_layer_ids=taps, num_target_layers=1)
+    chain = _chain(target)
     found: list[Latency] = []
     for backend in backends:
         tell(f"draft latency: warm-up of {backend}")
         keys: list[tuple[str, int, int, str]] = []
         calls: dict[str, Call] = {}
-        for name, layers, tokens, used, call in (
-            *_block_drafts(backend, target, drafter_config, context),
-            *_chain_drafts(backend, target, context),
-        ):
-            keys.append((name, layers, tokens, used))
-            calls[str(len(calls))] = call
+        for name, drafter in (*_by_depth(drafter_config, target), (EAGLE, chain)):
+            for tokens, used, call in _drafts(backend, target, drafter, context):
+                keys.append((name, drafter.config.num_layers, tokens, used))
+                calls[str(len(calls))] = call
         tell(f"draft latency: measuring {backend}")
         for (name, layers, tokens, used), timed in zip(
             keys, time_calls(calls, device, rounds).values(), strict=True
@@ -86,28 +86,33 @@ def draft_latency(
     return found
 
 
-def _block_drafts(
-    backend: str, target: Target, config: DrafterConfig, context: int
-) -> Iterator[tuple[str, int, int, str, Call]]:
-    """DFlash: (name, layers, tokens of the block, backend, the draft)."""
+def _by_depth(config: DFlashConfig, target: Target) -> Iterator[tuple[str, Drafter]]:
+    """DFlash drafters by name."""
     weight = target.model.embed_tokens.weight
     for depth in DEPTHS:
         deep = replace(config, num_layers=depth, layer_types=(config.layer_types[0],) * depth)
-        drafter = random_drafter(deep, weight.dtype, weight.device)
-        for tokens in BLOCKS:
-            engine = create_backend(
-                backend,
-                target,
-                _with_block(drafter, tokens),
-                max_len=context + SPACE,
-                artefacts=compiled_code(backend),
-            )
-            engine.warm_up()
-            anchors = torch.zeros(1, dtype=torch.long, device=weight.device)
-            yield (
-                f"DFlash, {depth} layer{'s' if depth > 1 else ''}", depth, tokens, engine.name,
-                lambda engine=engine, anchors=anchors: engine.draft(anchors, [context]),  # type: ignore[misc]
-            )  # fmt: skip
+        yield f"DFlash, {depth} layer{'s' if depth > 1 else ''}", random_drafter(deep, weight.dtype, weight.device)
+
+
+def _chain(target: Target) -> Drafter:
+    """The one-layer drafter, over as many ids as published ones choose from."""
+    weight = target.model.embed_tokens.weight
+    shape = {each.name: getattr(target.config, each.name) for each in fields(ModelConfig)}
+    shape |= {"num_layers": 1, "qk_norm": False, "attention_bias": False}
+    config = EagleConfig(**shape, block_size=BLOCKS[0], num_target_layers=1, target_layer_ids=(0,) * EAGLE_TAPS)
+    ids = torch.arange(min(EAGLE_VOCAB, config.vocab_size))
+    return random_drafter(config, weight.dtype, weight.device).with_head(DraftHead(target, ids))
+
+
+def _drafts(backend: str, target: Target, drafter: Drafter, context: int) -> Iterator[tuple[int, str, Call]]:
+    """(tokens of the block, backend, the draft)."""
+    for tokens in BLOCKS:
+        engine = create_backend(
+            backend, target, _with_block(drafter, tokens), max_len=context + SPACE, artefacts=compiled_code(backend)
+        )
+        engine.warm_up()
+        anchors = torch.zeros(1, dtype=torch.long, device=target.model.embed_tokens.weight.device)
+        yield tokens, engine.name, lambda engine=engine, anchors=anchors: engine.draft(anchors, [context])  # type: ignore[misc]
 
 
 def _with_block(drafter: Drafter, block_size: int) -> Drafter:
@@ -115,38 +120,3 @@ def _with_block(drafter: Drafter, block_size: int) -> Drafter:
     other = copy.copy(drafter)
     other.config = replace(drafter.config, block_size=block_size)
     return other
-
-
-def _chain_drafts(backend: str, target: Target, context: int) -> Iterator[tuple[str, int, int, str, Call]]:
-    """The one-layer drafter, computed as the backend computes; with flex, too, through a dense mask."""
-    weight, compiles = target.model.embed_tokens.weight, backend in COMPILED
-    device, length = weight.device, context + SPACE
-    with torch.device("meta"):
-        drafter = EagleDrafter(target.config)
-    fill(drafter, weight.dtype, device)
-    run: Any = run_layers
-    if compiles:
-        from backends.compiled import CompiledLayers
-
-        run = CompiledLayers(1)
-    drafting = EagleDrafting(target, ready(drafter), length, run=run)
-    anchors = torch.zeros(1, 1, dtype=torch.long, device=device)
-    start = torch.tensor([context], device=device)
-    draft = _recorded(drafting) if compiles and device.type == "cuda" else _direct(drafting)
-    for tokens in BLOCKS:
-        yield EAGLE, 1, tokens, backend, lambda count=tokens - 1: draft(count, length - 1, anchors, start)  # type: ignore[misc]
-
-
-Draft = Callable[[int, int, torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def _direct(drafting: EagleDrafting) -> Draft:
-    return lambda count, length, anchors, start: drafting.draft(anchors[:, 0], start, count, length)
-
-
-def _recorded(drafting: EagleDrafting) -> Draft:
-    """As a CUDA graph, as the engine's own draft is."""
-    from backends.cuda_graphs import Recordings
-
-    recordings = Recordings(lambda kind, length, ids, start: drafting.draft(ids[:, 0], start, int(kind), length))
-    return lambda count, length, anchors, start: recordings(str(count), length, anchors, start)

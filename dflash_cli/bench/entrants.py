@@ -13,7 +13,7 @@ from backends.self_test import self_test
 from dflash_cli.adaptive import Adaptive
 from dflash_cli.backend_setup import TEST_ROWS
 from dflash_cli.bench.ours import Ours
-from dflash_cli.bench.plan import Plan
+from dflash_cli.bench.plan import AUTO, Plan
 from dflash_cli.bench.schedule import Scheduled
 from dflash_cli.bench.subject import Place, Work
 from dflash_cli.errors import DFlashError
@@ -46,9 +46,20 @@ class Weights:
         return str(self.target.model.embed_tokens.weight.dtype).removeprefix("torch.")
 
     @property
+    def quantize(self) -> str:
+        """How the target's weights are kept."""
+        return self.target.quantize
+
+    @property
     def device(self) -> str:
         """Where they are."""
         return str(self.target.model.embed_tokens.weight.device)
+
+    def drafters(self, vocabularies: Sequence[str]) -> list[Drafter]:
+        """The drafter with each of these vocabularies; where it has no index they are all the same."""
+        if self.drafter is None or self.drafter.head is None:
+            return [] if self.drafter is None else [self.drafter]
+        return [self.drafter.with_head(self.drafter.head if each == AUTO else None) for each in vocabularies]
 
 
 def cache_length(cases: Sequence[Case], max_new_tokens: int, most: int) -> int:
@@ -73,13 +84,14 @@ def our_subjects(
     """
     for name, batch in product(plan.backends, plan.batches):
         plain = Decoder(_ready(name, weights, None, max_len, batch, watch), 1)
-        fast = None if weights.drafter is None else _ready(name, weights, weights.drafter, max_len, batch, watch)
+        drafters = weights.drafters(plan.draft_vocabularies)
+        fast = [_ready(name, weights, drafter, max_len, batch, watch) for drafter in drafters]
         for temperature in plan.temperatures:
-            place = Place(plain.backend.name, weights.dtype, batch, temperature)
+            place = Place(plain.backend.name, weights.dtype, batch, temperature, weights.quantize)
             here = replace(work, params=replace(work.params, temperature=temperature, seed=plan.seed))
             yield Ours(plain, place, here)
-            if fast is not None:
-                yield from _drafting(fast, weights.pair, plan, place, here, schedules)
+            for backend in fast:
+                yield from _drafting(backend, weights.pair, plan, place, here, schedules)
 
 
 def _drafting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backends.config import DrafterConfig, TargetConfig
-from dflash_cli.memory import drafter_parameters, kv_bytes, target_parameters
+from dflash_cli.memory import drafter_parameters, head_bytes, kv_bytes, target_bytes
 
 
 @dataclass(frozen=True)
@@ -17,22 +17,34 @@ class Limit:
     dtype_bytes: int
     bandwidth: float
     """Bytes a second."""
+    quantize: str = "none"
+    """How the target's weights are kept."""
+    draft_ids: int | None = None
+    """Rows of the drafter's own head, which are kept plain; None: it reads out through the target's."""
 
     @property
     def head_bytes(self) -> int:
-        """The matrix that gives logits; a draft reads it, too."""
-        return self.target.vocab_size * self.target.hidden_size * self.dtype_bytes
+        """The matrix that gives logits."""
+        return head_bytes(self.target, self.dtype_bytes, self.quantize)
 
     @property
     def target_bytes(self) -> int:
         """The target's weights, head included. Of an embedding that is no head, too, only a few rows are read."""
-        table = 0 if self.target.tie_word_embeddings else self.head_bytes
-        return target_parameters(self.target) * self.dtype_bytes - table
+        whole = target_bytes(self.target, self.dtype_bytes, self.quantize)
+        is_head = self.target.tie_word_embeddings and self.quantize == "none"
+        return whole if is_head else whole - self.target.vocab_size * self.target.hidden_size * self.dtype_bytes
 
     @property
     def drafter_bytes(self) -> int:
         """The drafter's own weights."""
         return 0 if self.drafter is None else drafter_parameters(self.drafter) * self.dtype_bytes
+
+    @property
+    def draft_head_bytes(self) -> int:
+        """What a draft reads of the head."""
+        if self.draft_ids is None:
+            return self.head_bytes
+        return self.draft_ids * self.target.hidden_size * self.dtype_bytes
 
     def verify_bytes(self, context: float, batch: int = 1) -> float:
         """Of a verify pass at a length of the context, whatever its width."""
@@ -43,7 +55,7 @@ class Limit:
         if self.drafter is None:
             return 0.0
         cache = batch * context * kv_bytes(self.drafter, 1, self.dtype_bytes)
-        return self.drafter_bytes + self.head_bytes + cache
+        return self.drafter_bytes + self.draft_head_bytes + cache
 
     def step_ms(self, context: float, batch: int = 1, drafted: float = 0.0) -> float:
         """Milliseconds of a step of which the share `drafted` drafts."""
@@ -56,6 +68,7 @@ class Limit:
             "bandwidth_gb_s": round(self.bandwidth / 1e9, 2),
             "target_mb": round(self.target_bytes / 1e6, 2),
             "head_mb": round(self.head_bytes / 1e6, 2),
+            "draft_head_mb": None if self.drafter is None else round(self.draft_head_bytes / 1e6, 2),
             "drafter_mb": round(self.drafter_bytes / 1e6, 2),
             "kv_kb_per_token": round(kv_bytes(self.target, 1, self.dtype_bytes) / 1e3, 3),
             "plain_step_ms": round(self.step_ms(0), 4),

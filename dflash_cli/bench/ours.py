@@ -31,6 +31,12 @@ class Ours:
         self._peak = PeakMemory(decoder.backend.device)
 
     @property
+    def draft_ids(self) -> int | None:
+        """How many ids are drafted; None: all there are, or none."""
+        ids = self.decoder.backend.draft_ids
+        return None if ids is None else len(ids)
+
+    @property
     def recompiles(self) -> int:
         """Graphs its backend had to compile after the warm-up."""
         return self.decoder.backend.recompiles

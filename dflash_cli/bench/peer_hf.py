@@ -60,7 +60,7 @@ class HuggingFace(Peer):
 
     def __init__(self, name: str, model: HuggingFaceModel, baseline: Place, work: Work, **extra: Any) -> None:
         self.name, self.model, self.work, self.extra = name, model, work, extra
-        self.baseline, self.place = baseline, replace(baseline, backend=BACKEND)
+        self.baseline, self.place = baseline, replace(baseline, backend=BACKEND, quantize="none")
         self._peak = PeakMemory(model.device)
 
     def warm_up(self, rows: Sequence[Sequence[int]]) -> None:

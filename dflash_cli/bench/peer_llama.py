@@ -63,7 +63,7 @@ class LlamaCpp(Peer):
             seed=work.params.seed or 0,
             verbose=False,
         )
-        self.baseline, self.place = baseline, replace(baseline, backend=NAME, dtype=_precision(path))
+        self.baseline, self.place = baseline, replace(baseline, backend=NAME, dtype=_precision(path), quantize="none")
         self._peak = PeakMemory(torch.device("cpu"))
 
     def warm_up(self, rows: Sequence[Sequence[int]]) -> None:

@@ -77,7 +77,7 @@ class Reference(Peer):
         )
         self.drafter = self.drafter.to(model.device).eval()
         self.block_size = width or self.drafter.block_size
-        self.baseline, self.place = baseline, replace(baseline, backend=BACKEND)
+        self.baseline, self.place = baseline, replace(baseline, backend=BACKEND, quantize="none")
         self._peak = PeakMemory(model.device)
         self.module._cuda_time = self._now  # type: ignore[attr-defined]
 

@@ -36,7 +36,7 @@ def peer_subjects(
     is_first: bool,
     tell: Tell,
 ) -> Iterator[Subject]:
-    """The rows of the peers, one prompt at a time each, for every temperature. `is_first`: of several dtypes.
+    """The rows of the peers, one prompt at a time each, for every temperature. `is_first`: of several precisions.
 
     `tell` takes remarks. Raises PeerUnavailable for a peer that was asked for and cannot run here.
     """
@@ -48,7 +48,7 @@ def peer_subjects(
     hf = _hf_model(model, weights) if {"hf", "reference"} & set(plan.peers) else None
     helper = _assistant(model, weights, assistant, tell) if "hf" in plan.peers else None
     for temperature in plan.temperatures:
-        baseline = Place(backend, weights.dtype, 1, temperature)
+        baseline = Place(backend, weights.dtype, 1, temperature, weights.quantize)
         here = replace(work, params=replace(work.params, temperature=temperature, seed=plan.seed))
         if "hf" in plan.peers and hf is not None:
             from dflash_cli.bench.peer_hf import hugging_face_rows

@@ -19,6 +19,8 @@ class Plan:
 
     backends: tuple[str, ...] = (AUTO,)
     dtypes: tuple[str, ...] = (AUTO,)
+    quantizations: tuple[str, ...] = ("none",)
+    draft_vocabularies: tuple[str, ...] = (AUTO,)
     blocks: tuple[int | None, ...] = ()
     temperatures: tuple[float, ...] = (0.0,)
     contexts: tuple[int, ...] = ()

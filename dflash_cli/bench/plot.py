@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_cli.errors import DFlashError
+from dflash_cli.picture import BLUE, GREY, ORANGE, drawn, require_matplotlib
 from dflash_cli.stats_store.output_file import write_file
-from dflash_cli.stats_store.plot import BLUE, GREY, ORANGE
 
 if TYPE_CHECKING:
     from dflash_cli.bench.rows import Row
 
 PARTS = (("draft_ms", "draft", ORANGE), ("verify_ms", "verify", BLUE), ("overhead_ms", "other", GREY))
 LIGHT = "#DDDDDD"
-
-
-def require_matplotlib() -> Any:
-    """Its class Figure, which needs no display. Raises DFlashError with what to install."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise DFlashError("--plot needs matplotlib: pip install 'dflash-cli[plot]'") from None
-    return Figure
 
 
 def write_plot(rows: Sequence[Row], title: str, path: Path) -> None:
@@ -36,9 +25,7 @@ def write_plot(rows: Sequence[Row], title: str, path: Path) -> None:
     _speeds(speeds, rows, names)
     _steps(steps, rows, names)
     figure.suptitle(title)
-    output = io.BytesIO()
-    figure.savefig(output, format=path.suffix[1:].lower(), metadata={"Date": None} if path.suffix == ".svg" else None)
-    write_file(path, output.getvalue())
+    write_file(path, drawn(figure, path))
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -47,6 +34,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
         "kind": [row.kind for row in rows],
         "backend": [row.backend for row in rows],
         "dtype": [row.dtype for row in rows],
+        "quantize": [row.quantize for row in rows],
         "batch": [f"batch {row.batch}" for row in rows],
         "context": [f"{row.context} tokens" for row in rows],
         "temperature": [f"T {row.temperature:g}" for row in rows],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +43,12 @@ class Row:
     step_ms: float | None
     overhead_ms: float | None
     peak_mb: float | None
+    quantize: str
     temperature: float
     adaptive: bool
     simulated: bool
     simulated_tau: float | None
+    draft_ids: int | None
     spread: float | None
     rate: float | None
     survival: list[float | None]
@@ -62,7 +64,7 @@ class Row:
     @property
     def label(self) -> str:
         """See `subject.label_of`."""
-        return label_of(self.name, self.block_size, self.adaptive)
+        return label_of(self.name, self.block_size, self.adaptive, self.draft_ids)
 
     def as_dict(self) -> dict[str, Any]:
         """An object of `rows` in the JSON output."""
@@ -76,13 +78,13 @@ class Row:
 def make_rows(
     measured: Iterable[Measured], agreements: Mapping[int, Agreement], limits: Mapping[str, Limit]
 ) -> list[Row]:
-    """A row for each subject and group that was measured. `agreements` by `id` of Measured, `limits` by dtype."""
+    """A row for each subject and group that was measured. `agreements` by `id` of Measured, `limits` by precision."""
     there = [each for each in measured if each.samples]
     plain = {(each.subject.place, each.group): each for each in there if each.subject.name == PLAIN}
     return [
         _row(
             each, plain.get((each.subject.baseline, each.group)), agreements.get(id(each)),
-            limits.get(each.subject.place.dtype) if each.subject.baseline == each.subject.place else None,
+            limits.get(each.subject.place.precision) if each.subject.baseline == each.subject.place else None,
         )
         for each in there
     ]  # fmt: skip
@@ -112,10 +114,12 @@ def _row(measured: Measured, plain: Measured | None, agreement: Agreement | None
         step_ms=step_ms,
         overhead_ms=_median(rounds, "overhead_ms"),
         peak_mb=max(peaks) / 1e6 if peaks else None,
+        quantize=subject.place.quantize,
         temperature=subject.place.temperature,
         adaptive=subject.adaptive,
         simulated=subject.simulated_tau is not None,
         simulated_tau=subject.simulated_tau,
+        draft_ids=getattr(subject, "draft_ids", None),
         spread=_spread([each.tokens_per_s for each in rounds]),
         rate=fared.rate,
         survival=[each.survival for each in fared.positions],
@@ -166,4 +170,5 @@ def _limit_ms(measured: Measured, limit: Limit, context: int) -> float:
     steps = sum(each.steps or 0 for each in samples)
     drafted = sum(each.drafted_steps for each in samples) / steps if steps else 0.0
     grown = median(len(ids) for each in samples for ids in each.ids) / 2
+    limit = replace(limit, draft_ids=getattr(measured.subject, "draft_ids", None))
     return limit.step_ms(context + grown, measured.subject.place.batch, drafted)

@@ -78,7 +78,7 @@ class Runner:
     def _warm_up(self) -> None:
         longest = max((case for cases in self.groups.values() for case in cases), key=lambda case: len(case.ids))
         for index, subject in enumerate(self.subjects, 1):
-            label = label_of(subject.name, subject.block_size, subject.adaptive)
+            label = label_of(subject.name, subject.block_size, subject.adaptive, getattr(subject, "draft_ids", None))
             self.watch.stage(f"warm-up {index} of {len(self.subjects)}: {label}, {subject.place.backend}")
             subject.warm_up([longest.ids] * subject.place.batch)
 

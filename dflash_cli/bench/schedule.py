@@ -38,6 +38,7 @@ class Scheduled:
         self.name, self.block_size, self.max_len = backend.name, backend.block_size, backend.max_len
         self.batch_size, self.device, self.dtype = backend.batch_size, backend.device, backend.dtype
         self.choice, self.widths, self.took_over = backend.choice, backend.widths, backend.took_over
+        self.draft_ids, self.quantize = backend.draft_ids, backend.quantize
 
     @property
     def recompiles(self) -> int:

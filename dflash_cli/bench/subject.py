@@ -29,6 +29,17 @@ class Place:
     dtype: str
     batch: int
     temperature: float
+    quantize: str = "none"
+
+    @property
+    def precision(self) -> str:
+        """`bfloat16`, `bfloat16 int8`."""
+        return precision_of(self.dtype, self.quantize)
+
+
+def precision_of(dtype: str, quantize: str) -> str:
+    """A dtype, and how the target's weights are kept where that is not in it."""
+    return dtype if quantize == "none" else f"{dtype} {quantize}"
 
 
 @dataclass(frozen=True)
@@ -60,11 +71,13 @@ class Subject(Protocol):
         """Answer the prompts of a batch, prefill included, and say what it took."""
 
 
-def label_of(name: str, block_size: int | None, adaptive: bool) -> str:
-    """`dflash 16`, `dflash auto`, `plain`: a row by its name, and its block size where that tells it from others."""
+def label_of(name: str, block_size: int | None, adaptive: bool, draft_ids: int | None = None) -> str:
+    """`dflash 16`, `dflash auto of 8192 ids`, `plain`: a row by its name, and by its block size and what it drafts
+    where these tell it from others."""
     if name == PLAIN or block_size is None:
         return name
-    return f"{name} {'auto' if adaptive else block_size}"
+    part = "" if draft_ids is None else f" of {draft_ids} ids"
+    return f"{name} {'auto' if adaptive else block_size}{part}"
 
 
 class Peer:

@@ -9,7 +9,9 @@ from torch import nn
 
 from backends.config import DrafterConfig, TargetConfig
 from backends.drafter import Drafter
+from backends.drafter_kinds import new_drafter
 from backends.linears import fuse_for_inference
+from backends.quantize import quantise
 from backends.target import Target
 from dflash_cli.bench.case import Case
 from dflash_cli.bench.entrants import Weights
@@ -24,7 +26,9 @@ STD = 0.02  # of the weights: as of models before they are trained, so that noth
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def synthetic_weights(name: str, dtype: torch.dtype, device: torch.device, context: int, batch: int = 1) -> Weights:
+def synthetic_weights(
+    name: str, dtype: torch.dtype, device: torch.device, context: int, batch: int = 1, quantize: str = "none"
+) -> Weights:
     """A random pair of a published shape, with room for `context` tokens in the memory of the device.
 
     Raises UsageError for an unknown name, DFlashError where it does not fit.
@@ -32,31 +36,35 @@ def synthetic_weights(name: str, dtype: torch.dtype, device: torch.device, conte
     target_dict, drafter_dict = shape_of(name)
     target, drafter = TargetConfig.from_dict(target_dict), DrafterConfig.from_dict(drafter_dict)
     plan = plan_memory(
-        target, drafter, dtype_bytes=dtype.itemsize, context=context, batch=batch, device=device.type
+        target, drafter, dtype_bytes=dtype.itemsize, context=context, batch=batch, device=device.type,
+        quantize=quantize,
     )  # fmt: skip
     check_fits(plan, free_memory(str(device)), device=str(device))
     source = f"synthetic:{name}"
     pair = Pair(source, source, source, thinking=None, expected=(), note="random weights")
     return Weights(
-        pair, random_target(target, dtype, device), random_drafter(drafter, dtype, device),
+        pair, random_target(target, dtype, device, quantize), random_drafter(drafter, dtype, device),
         target.max_position_embeddings,
     )  # fmt: skip
 
 
-def random_target(config: TargetConfig, dtype: torch.dtype, device: torch.device) -> Target:
+def random_target(config: TargetConfig, dtype: torch.dtype, device: torch.device, quantize: str = "none") -> Target:
     """A target ready for inference that says nothing sensible."""
     with torch.device("meta"):
         target = Target(config)
     fill(target, dtype, device)
     if config.tie_word_embeddings:
         target.lm_head.weight = target.model.embed_tokens.weight
+    if quantize != "none":
+        quantise(target, quantize, dtype, device)
+        return target.eval()
     return ready(target)
 
 
 def random_drafter(config: DrafterConfig, dtype: torch.dtype, device: torch.device) -> Drafter:
     """A drafter ready for inference that guesses nothing right."""
     with torch.device("meta"):
-        drafter = Drafter(config)
+        drafter = new_drafter(config)
     fill(drafter, dtype, device)
     return ready(drafter)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dflash_cli.stats_store.tables import number, share, table_of
+from dflash_cli.stats_store.fitted import FittedTable
+from dflash_cli.stats_store.tables import number, share
 from dflash_cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ WHO: dict[str, Cell] = {"row": lambda row: row.label, "kind": lambda row: row.ki
 WHERE: dict[str, Cell] = {
     "backend": lambda row: row.backend,
     "dtype": lambda row: row.dtype,
+    "quantize": lambda row: row.quantize,
     "batch": lambda row: str(row.batch),
     "temperature": lambda row: f"{row.temperature:g}",
 }
@@ -78,7 +80,7 @@ def _parts(machine: str, limits: Sequence[str], rows: Sequence[Row]) -> Iterator
 
 def _table(columns: dict[str, Cell], rows: Sequence[Row]) -> RenderableType:
     texts = sum(name in WHO or name in WHERE for name in columns)
-    return table_of(list(columns), ([cell(row) for cell in columns.values()] for row in rows), texts=texts)
+    return FittedTable(list(columns), ([cell(row) for cell in columns.values()] for row in rows), texts=texts)
 
 
 def _positions(columns: dict[str, Cell], rows: Sequence[Row]) -> RenderableType:
@@ -90,7 +92,7 @@ def _positions(columns: dict[str, Cell], rows: Sequence[Row]) -> RenderableType:
         + [share(row.survival[place]) if place < len(row.survival) else "-" for place in shown]
         for row in rows
     )
-    return table_of(heads, cells, texts=len(columns))
+    return FittedTable(heads, cells, texts=len(columns))
 
 
 def latency_view(machine: str, found: Sequence[Latency]) -> RenderableType:
@@ -108,4 +110,4 @@ def latency_view(machine: str, found: Sequence[Latency]) -> RenderableType:
         [drafter, backend, *(number(times[block].ms) if block in times else "-" for block in blocks)]
         for (drafter, backend), times in lines.items()
     )
-    return Group(Text(printable(head)), table_of(["drafter", "backend", *map(str, blocks)], cells, texts=2))
+    return Group(Text(printable(head)), FittedTable(["drafter", "backend", *map(str, blocks)], cells, texts=2))

@@ -9,7 +9,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from backends.base import Clock
+from backends.base import Clock, likeliest
 
 Call = Callable[[], Tensor]
 WARM_UP_CALLS = 3
@@ -47,7 +47,7 @@ def time_calls(calls: Mapping[str, Call], device: torch.device, rounds: int) -> 
 def _measure(call: Call, clock: Clock) -> float:
     begun = clock.mark()
     result = call()
-    chosen = result.argmax(-1) if result.is_floating_point() else result
+    chosen = likeliest(result) if result.is_floating_point() else result
     ended = clock.mark()
     chosen.tolist()  # waits for the device
     return clock.ms(begun, ended)

@@ -6,23 +6,28 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rich.console import Group
+from rich.text import Text
+
 from dflash_cli.errors import UsageError, nearest
+from dflash_cli.stats_store.confidence import margin
 from dflash_cli.stats_store.figures import Figures, total
+from dflash_cli.stats_store.fitted import FittedTable
 from dflash_cli.stats_store.selection import Selection, parse_day
-from dflash_cli.stats_store.tables import figure_cells, number, table_of
+from dflash_cli.stats_store.tables import HEADINGS, figure_cells, number
 from dflash_cli.stats_store.views import grouped
+from dflash_cli.terminal import printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from dflash_cli.stats_store.store import StatsStore
 
 COLUMNS = ("pair", "backend", "version", "kind", "temperature", "device", "dtype", "command", "day", "depth",
-           "quantisation", "block_size", "target_hash", "drafter_hash")  # fmt: skip
-GUESSED = ("pair", "backend", "kind", "version", "device", "dtype")  # where a bare word is looked for
-NUMBERS = ("temperature", "depth", "block_size")
-SURE = 1.96  # standard errors of a difference: 95 % on both sides
-LABELS = ("turns", "tokens", "blocks", "τ", "accepted", "tok/s", "speed-up")
+           "quantisation", "block_size", "adaptive", "target_hash", "drafter_hash")  # fmt: skip
+GUESSED = ("pair", "backend", "kind", "version", "device", "dtype", "quantisation")  # where a bare word is looked for
+NUMBERS = ("temperature", "depth", "block_size", "adaptive")
+CONFIDENCE = 0.975  # on each side
 
 
 @dataclass(frozen=True)
@@ -42,25 +47,24 @@ class Compared:
             "tokens_per_s_ratio": _rounded(_ratio(first.tokens_per_s, second.tokens_per_s)),
         }
 
-    def table(self) -> Table:
-        """A row a figure."""
+    def view(self) -> RenderableType:
+        """A row a figure, and how sure the differences are."""
         first, second = self.figures
-        changes = {"τ": self._change("tau"), "tok/s": self._change("tokens_per_s")}
-        cells = zip(LABELS, figure_cells(first), figure_cells(second), strict=True)
-        return table_of(
-            ("", *self.names, "B against A"), ((name, a, b, changes.get(name, "")) for name, a, b in cells)
-        )  # fmt: skip
+        names = Text(printable("\n".join(f"{side}: {name}" for side, name in zip("AB", self.names, strict=True))))
+        cells = zip(HEADINGS, figure_cells(first), figure_cells(second), strict=True)
+        changes = Text(f"B against A: τ {self._change('tau')}\nB against A: tok/s {self._change('speed')}")
+        return Group(names, Text(), FittedTable(("", "A", "B"), cells), Text(), changes)
 
     def _change(self, figure: str) -> str:
-        first, second = self.figures
-        ratio = _ratio(getattr(first, figure), getattr(second, figure))
+        first, second = (getattr(each, f"{figure}_estimate") for each in self.figures)
+        ratio = None if first is None or second is None else second.value / first.value
         if ratio is None:
             return "-"
-        errors = [getattr(each, "tau_error" if figure == "tau" else "speed_error") for each in self.figures]
-        if None in errors:
+        uncertain = margin(first, second, CONFIDENCE)
+        if uncertain is None:
             verdict = "too few turns to tell from chance"
         else:
-            verdict = "clear" if abs(math.log(ratio)) > SURE * math.hypot(*errors) else "may be chance"
+            verdict = "clear" if abs(math.log(ratio)) > uncertain else "may be chance"
         return f"{number((ratio - 1) * 100, 1)} % ({verdict})"
 
 

@@ -26,9 +26,10 @@ DEFINITIONS = (
     ),
     (
         "speed-up",
-        "time that plain decoding takes for the same tokens / time they took. Plain decoding is what `dflash run "
-        "--compare` measured on this machine with the same target, backend, device and precision; where it did not: "
-        "not measured. Answers decoded together, as run --jsonl does, are left out.",
+        "time that plain decoding takes for the same tokens / time they took. Plain decoding is what `dflash bench` "
+        "and `dflash run --compare` measured on this machine with the same target, backend, device, precision and "
+        "quantisation, all its tokens over all its time; where they did not: not measured. Answers decoded together, "
+        "as run --jsonl does, are left out.",
     ),
     (
         "time split",
@@ -46,8 +47,10 @@ DEFINITIONS = (
     ),
     (
         "regression",
-        "τ or tok/s of a pair and kind of text is more than 10 % lower, with 95 % confidence, than before the version, "
-        "the backend or a checkpoint changed. Answers count as independent, each with its own mean.",
+        "τ or tok/s is more than 10 % lower now, with 95 % confidence (Welch's t-test), than it was before the "
+        "version, the backend or a checkpoint changed. Only answers of one pair, kind of text, depth, temperature, "
+        "block size, device and precision are compared, 5 at least on each side. They count as independent, each with "
+        "its own mean.",
     ),
 )
 

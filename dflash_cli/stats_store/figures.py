@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from dflash_cli.stats import Acceptance, rounded, speed
+from dflash_cli.stats_store.confidence import Estimate
 
 
 @dataclass(frozen=True)
@@ -83,16 +84,17 @@ class Figures:
         return self.ttft_ms / self.turns if self.turns else None
 
     @property
-    def tau_error(self) -> float | None:
-        """Relative standard error of τ, each answer one observation; None below two."""
-        return _error(
-            self.turns, self.committed, self.passes, self.committed_committed, self.committed_passes, self.passes_passes
-        )
+    def tau_estimate(self) -> Estimate | None:
+        """τ and its error, each answer one observation; None where there is no τ."""
+        sums = (self.committed, self.passes, self.committed_committed, self.committed_passes, self.passes_passes)
+        return None if self.tau is None else Estimate(self.tau, _error(self.turns, *sums), self.turns)
 
     @property
-    def speed_error(self) -> float | None:
-        """Relative standard error of tok/s, each answer one observation; None below two."""
-        return _error(self.turns, self.later, self.decode_ms, self.later_later, self.later_ms, self.ms_ms)
+    def speed_estimate(self) -> Estimate | None:
+        """tok/s and its error, each answer one observation; None where there is no tok/s."""
+        sums = (self.later, self.decode_ms, self.later_later, self.later_ms, self.ms_ms)
+        speed_now = self.tokens_per_s
+        return None if speed_now is None else Estimate(speed_now, _error(self.turns, *sums), self.turns)
 
     def as_dict(self) -> dict[str, object]:
         """The JSON object of a group. Times in milliseconds, `ttft_ms` the mean."""
@@ -132,13 +134,13 @@ def total(figures: Sequence[Figures]) -> Figures:
     return sums
 
 
-Config = tuple[str, str, str, str, str]
-"""What plain decoding depends on: target, its hash, backend, device, dtype."""
+Place = tuple[str, ...]
+"""The values of the columns `row.PLACE`."""
 
 
-def with_baseline(figures: Figures, plain: Mapping[Config, tuple[int, float]], config: Config) -> Figures:
-    """The figures with what plain decoding, (tokens, ms) of each config, takes for the same tokens."""
-    tokens, ms = plain.get(config, (0, 0.0))
+def with_baseline(figures: Figures, plain: Mapping[Place, tuple[int, float]], place: Place) -> Figures:
+    """The figures with what plain decoding, (tokens, ms) of each place, takes for the same tokens."""
+    tokens, ms = plain.get(place, (0, 0.0))
     tokens_per_s = speed(tokens, ms)
     if tokens_per_s is None:
         return figures

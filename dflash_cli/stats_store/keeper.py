@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from dflash_cli.errors import DFlashError
 from dflash_cli.interrupts import uninterrupted
@@ -26,11 +28,11 @@ class TurnKeeper:
     """
 
     def __init__(self, command: str, store: StatsStore | None = None) -> None:
-        """`command`: who answers, "chat" or "run". Nothing is opened before the first answer."""
+        """`command`: who answers, "chat", "run" or "bench". Nothing is opened before the first answer."""
         self._command, self._store = command, store
         self._entries: list[Entry] = []
         self._baselines: list[Baseline] = []
-        self._hashes: dict[tuple[str, str | None], Hashes] = {}
+        self._hashes: WeakKeyDictionary[object, str] = WeakKeyDictionary()  # of weights in memory
         self._has_told = False
 
     def remember(
@@ -42,25 +44,14 @@ class TurnKeeper:
         *,
         recording: Recording | None = None,
         plain: AnswerStats | None = None,
+        later: bool = False,
     ) -> str:
         """Keep an answer that is over; a remark for people, or "". Does nothing where the setting `stats` is off.
 
         `text` is read for its kind and not kept. `recording` keeps the blocks in order as well. `plain`: the same
-        prompt decoded plainly, which is the baseline of this pair, place and precision.
+        prompt decoded plainly, which is the baseline of this pair, place and precision. `later`: nothing is written
+        before `write`.
         """
-        return self.note(model, decoder, stats, text, recording=recording, plain=plain) or self.write()
-
-    def note(
-        self,
-        model: Model,
-        decoder: Decoder,
-        stats: AnswerStats,
-        text: str,
-        *,
-        recording: Recording | None = None,
-        plain: AnswerStats | None = None,
-    ) -> str:
-        """As `remember`, but nothing is written before `write`."""
         if not model.config.stats or not stats.ids:
             return ""
         try:
@@ -70,17 +61,11 @@ class TurnKeeper:
                 self._baselines.append(baseline_of(row, plain))
         except Exception as err:  # the answer is there and right: its bookkeeping must not take it away
             return self._tell(err)
-        return ""
+        return "" if later else self.write()
 
-    def remember_plain(self, model: Model, decoder: Decoder, plain: AnswerStats) -> str:
-        """Keep only the baseline of an answer that `decoder` decoded plainly to measure it; a remark, or ""."""
-        if not model.config.stats or plain.tokens_per_s is None:
-            return ""
-        try:
-            row = row_of(model, decoder, plain, "", self._command, self._hashes_of(model))
-            self._baselines.append(baseline_of(row, plain))
-        except Exception as err:
-            return self._tell(err)
+    def remember_baselines(self, baselines: Iterable[Baseline]) -> str:
+        """Keep what plain decoding was measured at; a remark for people, or ""."""
+        self._baselines += baselines
         return self.write()
 
     def write(self) -> str:
@@ -112,12 +97,18 @@ class TurnKeeper:
             self._store.close()
 
     def _hashes_of(self, model: Model) -> Hashes:
+        pair = model.pair
+        return Hashes(self._hash(pair.target, model.target), self._hash(pair.drafter, model.drafter))
+
+    def _hash(self, source: str | None, weights: object | None) -> str:
+        """Once for all that was loaded: what lies there may be other weights by and by."""
         from dflash_cli.stats_store.checkpoint import checkpoint_hash
 
-        key = (model.pair.target, model.pair.drafter)
-        if key not in self._hashes:
-            self._hashes[key] = Hashes(*map(checkpoint_hash, key))
-        return self._hashes[key]
+        if weights is None:
+            return ""
+        if weights not in self._hashes:
+            self._hashes[weights] = checkpoint_hash(source)
+        return self._hashes[weights]
 
     def _tell(self, err: Exception) -> str:
         if self._has_told:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_cli.errors import DFlashError
+from dflash_cli.picture import BLUE, GREY, ORANGE, drawn, require_matplotlib
 from dflash_cli.stats_store.output_file import check_name, write_file
 from dflash_cli.stats_store.views import by, overview
 
@@ -16,18 +15,13 @@ if TYPE_CHECKING:
     from dflash_cli.stats_store.views import Group, Overview
 
 SUFFIXES = (".png", ".svg")
-BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#999999"  # of Okabe and Ito's palette, for all kinds of colour vision
 
 
 def write_plot(store: StatsStore, selection: Selection, path: Path) -> Path:
     """Write the picture. Raises DFlashError: a name of another kind, no matplotlib, an unwritable file."""
     check_name(path, *SUFFIXES)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise DFlashError("--plot needs matplotlib: pip install 'dflash-cli[plot]'") from None
+    figure = require_matplotlib()(figsize=(11, 7), layout="constrained")
     view = overview(store, selection)
-    figure = Figure(figsize=(11, 7), layout="constrained")  # without pyplot: needs no display
     axes = figure.subplots(2, 2).flatten()
     _lengths(axes[0], view)
     _survival(axes[1], view)
@@ -35,9 +29,7 @@ def write_plot(store: StatsStore, selection: Selection, path: Path) -> Path:
     _time(axes[3], view)
     tau = "" if view.figures.tau is None else f", τ {view.figures.tau:.2f}"
     figure.suptitle(f"{view.figures.turns:,} turns{tau}")
-    output = io.BytesIO()
-    figure.savefig(output, format=path.suffix[1:].lower(), metadata={"Date": None} if path.suffix == ".svg" else None)
-    write_file(path, output.getvalue())
+    write_file(path, drawn(figure, path))
     return path
 
 
@@ -62,7 +54,7 @@ def _days(axes: Any, days: list[Group]) -> None:
     axes.plot(range(len(days)), [each.figures.tau for each in days], marker="o", color=BLUE)
     shown = sorted({0, len(days) // 2, len(days) - 1})
     axes.set_xticks(shown, [days[index].name for index in shown])
-    axes.set(title="Acceptance length τ by day")
+    axes.set(title="Acceptance length τ by day", ylim=(0, None))
 
 
 def _time(axes: Any, view: Overview) -> None:
@@ -70,5 +62,5 @@ def _time(axes: Any, view: Overview) -> None:
     for (name, ms, _), color in zip(view.figures.time_split, (ORANGE, BLUE, GREY), strict=True):
         axes.barh([0], [ms / 1e3], left=left, color=color, label=f"{name} {ms / 1e3:,.1f} s")
         left += ms / 1e3
-    axes.set(title="Decoding time", xlabel="seconds", yticks=[])
+    axes.set(title="Decoding time", xlabel="seconds", yticks=[], ylim=(-0.5, 1.2))  # the legend stands over the bar
     axes.legend(loc="upper right")

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dflash_cli.stats_store.views import Group, grouped
+from dflash_cli.stats_store.confidence import Estimate, margin
+from dflash_cli.stats_store.views import Group, depth_name, grouped
 
 if TYPE_CHECKING:
+    from dflash_cli.stats_store.figures import Figures
     from dflash_cli.stats_store.selection import Selection
     from dflash_cli.stats_store.store import StatsStore
 
-ALIKE = ("pair", "drafter", "device", "dtype", "batch", "temperature", "kind")
+ALIKE = ("pair", "drafter", "device", "dtype", "quantisation", "batch", "block_size", "adaptive", "temperature", "kind",
+         "depth")  # fmt: skip
 """Only turns that agree in these are compared: else a change of subject would pass for a change of the program."""
 CHANGES = ("version", "backend", "target_hash", "drafter_hash")
 NAMES = {"target_hash": "target checkpoint", "drafter_hash": "drafter checkpoint"}
 DROP = 0.10  # how much lower it must be
-CONFIDENT = 1.645  # standard errors: 95 % on one side
+CONFIDENCE = 0.95  # that it is, on one side
 MIN_TURNS = 5  # on each side of a change
 
 
@@ -44,14 +47,18 @@ class Regression:
 
 
 def regressions(store: StatsStore, selection: Selection) -> list[Regression]:
-    """What is worse since the last change, of each pair and kind of text; in no case more than one change back."""
+    """What is worse now than before the last change, of each pair, kind of text and depth.
+
+    Now: as the newest turn was made. Before: what was used last of all else that has turns enough to tell.
+    """
     groups = grouped(store, selection, (*ALIKE, *CHANGES))
-    groups.sort(key=lambda each: (_alike(each), each.first))
+    groups.sort(key=lambda each: (_alike(each), each.last))
     found: list[Regression] = []
     for _, same in groupby(groups, key=_alike):
-        pairs = list(pairwise(same))
-        if pairs:
-            found += _compare(*pairs[-1])
+        *others, now = same
+        before = [each for each in others if each.figures.turns >= MIN_TURNS]
+        if before and now.figures.turns >= MIN_TURNS:
+            found += _compare(before[-1], now)
     return found
 
 
@@ -61,21 +68,27 @@ def _alike(group: Group) -> tuple[Any, ...]:
 
 def _compare(before: Group, after: Group) -> Iterator[Regression]:
     old, new = before.figures, after.figures
-    if min(old.turns, new.turns) < MIN_TURNS:
-        return
-    figures = [("tok/s", old.tokens_per_s, new.tokens_per_s, old.speed_error, new.speed_error)]
-    if old.drafted and new.drafted:
-        figures.insert(0, ("τ", old.tau, new.tau, old.tau_error, new.tau_error))
-    pair, _, device, _, _, temperature, kind = _alike(after)
-    subject = f"{pair} ({kind}, temperature {temperature:g}, {device})"
-    for name, was, now, was_error, now_error in figures:
-        if was and now and is_lower(was, now, was_error or 0.0, now_error or 0.0):
-            yield Regression(name, was, now, subject, _change(before, after), new.turns)
+    subject, change = _subject(after), _change(before, after)
+    for name in ("τ", "tok/s") if old.drafted and new.drafted else ("tok/s",):
+        was, now = _estimate(old, name), _estimate(new, name)
+        if was and now and is_lower(was, now):
+            yield Regression(name, was.value, now.value, subject, change, new.turns)
 
 
-def is_lower(before: float, after: float, before_error: float, after_error: float) -> bool:
-    """Whether `after` is lower by more than DROP, with confidence; the errors are relative standard errors."""
-    return math.log(after / before) + CONFIDENT * math.hypot(before_error, after_error) < math.log(1 - DROP)
+def _estimate(figures: Figures, name: str) -> Estimate | None:
+    return figures.tau_estimate if name == "τ" else figures.speed_estimate
+
+
+def is_lower(before: Estimate, after: Estimate) -> bool:
+    """Whether `after` is lower by more than DROP, with CONFIDENCE."""
+    uncertain = margin(before, after, CONFIDENCE)
+    return uncertain is not None and math.log(after.value / before.value) + uncertain < math.log(1 - DROP)
+
+
+def _subject(group: Group) -> str:
+    facts = dict(zip(ALIKE, group.values, strict=False))
+    depth = f", context {depth_name(facts['depth'])}" if facts["depth"] else ""
+    return f"{facts['pair']} ({facts['kind']}, temperature {facts['temperature']:g}, {facts['device']}{depth})"
 
 
 def _change(before: Group, after: Group) -> str:

@@ -36,7 +36,8 @@ class Row:
     `time`: of the end, milliseconds since 1970 (UTC). `day`: the same in local time, ISO 8601. `batch`: answers
     decoded together. `depth`: the power of two that the prompt's tokens reach, 0 below SHALLOW. `lengths`: a JSON
     object, acceptance length to blocks. `positions`: a JSON array of [drafted, tested, accepted], the first draft's
-    first (see `stats.Position`).
+    first (see `stats.Position`). `adaptive`: 1 where each block was as wide as paid, `block_size` at most; 0 where all
+    were that wide; -1 where that is not known.
     """
 
     time: int
@@ -86,6 +87,7 @@ class Row:
     tokens_per_s: float | None
     lengths: str
     positions: str
+    adaptive: int = -1
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,11 @@ class Baseline:
     dtype: str
     tokens: int
     ms: float
+    quantisation: str = "none"
+
+
+PLACE = ("target", "target_hash", "backend", "device", "dtype", "quantisation")
+"""What plain decoding depends on: the columns in which a turn and its baseline agree."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,7 @@ def row_of(model: Model, decoder: Decoder, stats: AnswerStats, text: str, comman
         backend=head.backend,
         device=head.device,
         dtype=head.dtype,
-        quantisation=quantisation_of(head.target),
+        quantisation=quantisation_of(head.target, decoder.backend.quantize),
         batch=decoder.backend.batch_size,
         block_size=head.block_size,
         context=stats.context,
@@ -151,6 +158,7 @@ def row_of(model: Model, decoder: Decoder, stats: AnswerStats, text: str, comman
         presence_penalty=params.presence_penalty,
         seed=params.seed,
         kind=kind_of(text, stats.thinking_tokens, len(stats.ids)),
+        adaptive=int(decoder.depth is not None),
         **figures_of(stats),
     )
 
@@ -200,10 +208,8 @@ def blocks_of(recording: Recording) -> str:
 
 def baseline_of(row: Row, plain: AnswerStats) -> Baseline:
     """Of plain decoding by the target of `row`, measured in the same place."""
-    tokens = max(0, len(plain.ids) - 1)
-    return Baseline(
-        row.time, row.target, row.target_hash, row.backend, row.device, row.dtype, tokens, plain.decode_ms
-    )  # fmt: skip
+    facts = {name: getattr(row, name) for name in ("time", *PLACE)}
+    return Baseline(**facts, tokens=max(0, len(plain.ids) - 1), ms=plain.decode_ms)
 
 
 def depth_of(tokens: int) -> int:

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from dflash_cli.overlay_render import Look, glyphs_for
-from dflash_cli.stats import AnswerStats
+from dflash_cli.replay import stats_of
 from dflash_cli.stats_store import export, tables
 from dflash_cli.stats_store.regression import regressions
 from dflash_cli.stats_store.row import BLOCK
@@ -101,9 +101,7 @@ def show_trace(path: Path, config: Config, *, as_json: bool) -> None:
     told = []
     console = tables.console_for(config.wants_color(sys.stdout))
     for recording in read_trace(path):
-        stats = AnswerStats()
-        for step in recording.steps:
-            stats.add(step.event)
+        stats = stats_of(recording)
         told.append({"pair": recording.head.pair, "time": recording.head.time, "acceptance": stats.acceptance()})
         if not as_json:
             head = Text(printable(f"{recording.head.pair} · {stats.summary()}"))

@@ -19,7 +19,15 @@ from urllib.parse import quote
 from dflash_cli.errors import DFlashError
 from dflash_cli.paths import ensure_private, state_dir
 from dflash_cli.stats_store.row import Baseline, Entry, Row
-from dflash_cli.stats_store.schema import APPLICATION_ID, MIGRATIONS, REBUILD, SCHEMA, TABLES, run_script
+from dflash_cli.stats_store.schema import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    REBUILD,
+    SCHEMA,
+    SUM_TABLES,
+    TABLES,
+    run_script,
+)  # fmt: skip
 
 Result = TypeVar("Result")
 BUSY_S = 10.0  # how long to wait for other writers, each of which takes far less than a millisecond
@@ -82,7 +90,7 @@ class StatsStore:
                 "DELETE FROM blocks WHERE turn IN (SELECT id FROM turns WHERE day < ?)", (before,)
             )  # fmt: skip
             count = connection.execute("DELETE FROM turns WHERE day < ?", (before,)).rowcount
-            for table in ("sums", "length_sums", "position_sums"):
+            for table in SUM_TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE day < ?", (before,))  # noqa: S608
             return count
 
@@ -214,11 +222,6 @@ class StatsStore:
         return DFlashError(f"cannot use the statistics in {self.path}: {why}")
 
 
-def rebuild_sums(store: StatsStore) -> None:
-    """Add the sums up anew from the turns; what a migration does that changes how they are made."""
-    store._try(lambda connection: _transaction(connection, lambda each: run_script(each, REBUILD)), writing=True)
-
-
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=BUSY_S, isolation_level=None
@@ -242,7 +245,7 @@ def _transaction(connection: sqlite3.Connection, action: Callable[[sqlite3.Conne
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    for script in MIGRATIONS[_schema(connection) :]:
+    for script in (*MIGRATIONS[_schema(connection) :], REBUILD):
         run_script(connection, script)
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={len(MIGRATIONS)}")

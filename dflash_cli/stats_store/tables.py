@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from dflash_cli.overlay_render import glyphs_for
 from dflash_cli.stats import Position, counted
+from dflash_cli.stats_store.fitted import FittedBars, FittedTable
 from dflash_cli.terminal import is_terminal, printable
 
 if TYPE_CHECKING:
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from dflash_cli.stats_store.views import Overview
 
 WIDTH = 110  # of what goes to a file or pipe
-BAR = 40  # columns of the longest bar
 DAYS = 30  # that the trend shows
 NOT_MEASURED = "not measured"
 HEADINGS = ("turns", "tokens", "blocks", "τ", "accepted", "tok/s", "speed-up")
+SPARE = ("blocks", "tokens", "turns", "accepted", "speed-up")  # on a narrow terminal, the first first
+TURN = ("turn", "time", "pair", "backend", "kind", "tokens", "τ", "accepted", "tok/s", "end")
+SPARE_OF_TURN = ("backend", "end", "accepted", "tokens", "time", "kind")
 
 
 def console_for(has_color: bool) -> Console:
@@ -57,16 +59,6 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
-def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> Table:
-    """Rows under headings; the first `texts` columns are text, the rest numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if index < texts else "right", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*(Text(printable(" ".join(cell.split()))) for cell in row))
-    return table
-
-
 def figure_cells(figures: Figures) -> tuple[str, ...]:
     """The cells under HEADINGS."""
     speedup = figures.speedup
@@ -81,26 +73,17 @@ def figure_cells(figures: Figures) -> tuple[str, ...]:
     )
 
 
-def groups_table(what: str, groups: Sequence[Turns]) -> Table:
+def groups_table(what: str, groups: Sequence[Turns]) -> FittedTable:
     """A row a group."""
-    return table_of((what, *HEADINGS), ((each.name or "?", *figure_cells(each.figures)) for each in groups))
-
-
-def bars(rows: Iterable[tuple[str, float, str]], title: str) -> RenderableType:
-    """A bar for each (label, size from 0 to 1, what stands behind it)."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    for is_text in (False, True, False):
-        table.add_column(justify="left" if is_text else "right", no_wrap=True)
-    for label, size, told in rows:
-        table.add_row(label, Text("█" * max(round(size * BAR), int(size > 0)), "cyan"), told)
-    return Group(Text(title, "italic"), table)
+    rows = ((each.name or "?", *figure_cells(each.figures)) for each in groups)
+    return FittedTable((what, *HEADINGS), rows, spare=SPARE)
 
 
 def lengths_bars(lengths: Mapping[int, int]) -> RenderableType:
     """The histogram of acceptance lengths."""
     most, total = max(lengths.values(), default=0), sum(lengths.values())
     rows = ((str(each), count / most, f"{count:,} ({count / total:.0%})") for each, count in lengths.items())
-    return bars(rows, "acceptance length: blocks")
+    return FittedBars(rows, "acceptance length: blocks")
 
 
 def positions_bars(positions: Sequence[Position]) -> RenderableType:
@@ -109,13 +92,14 @@ def positions_bars(positions: Sequence[Position]) -> RenderableType:
         (str(place), each.survival or 0.0, f"{share(each.survival)} (conditional {share(each.conditional)})")
         for place, each in enumerate(positions, 1)
     )
-    return bars(rows, "draft position: survival")
+    return FittedBars(rows, "draft position: survival")
 
 
 def time_bars(figures: Figures) -> RenderableType:
     """How decoding time was spent, and the prefill beside it."""
     rows = [(name, part, f"{ms / 1e3:,.2f} s ({part:.0%})") for name, ms, part in figures.time_split]
-    return bars(rows, f"decoding time, {figures.decode_ms / 1e3:,.1f} s (prefill {figures.prefill_ms / 1e3:,.1f} s)")
+    decode_s, prefill_s = figures.decode_ms / 1e3, figures.prefill_ms / 1e3
+    return FittedBars(rows, f"decoding time, {decode_s:,.1f} s (prefill {prefill_s:,.1f} s)")
 
 
 def overview_view(view: Overview, pairs: Sequence[Turns], alerts: Sequence[Regression], words: str) -> RenderableType:
@@ -168,20 +152,21 @@ def trend_view(days: Sequence[Turns], alerts: Sequence[Regression]) -> Renderabl
         for each in days
     )  # fmt: skip
     told = alert_lines(alerts) if alerts else Text("no regression: nothing became worse after a change")
-    return _spaced([bars(rows, title), told])
+    return _spaced([FittedBars(rows, title), told])
 
 
-def turns_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def turns_table(rows: Sequence[Mapping[str, Any]]) -> FittedTable:
     """A row a turn."""
-    headings = ("turn", "time", "pair", "backend", "kind", "tokens", "τ", "accepted", "tok/s", "end")
-    return table_of(headings, (_turn_cells(row) for row in rows), texts=5)
+    return FittedTable(TURN, (_turn_cells(row) for row in rows), texts=5, names=("pair",), spare=SPARE_OF_TURN)
 
 
 def _turn_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     is_plain = not row["drafter"]
+    time = datetime.fromtimestamp(row["time"] / 1e3).astimezone()
+    year = "" if time.year == datetime.now().astimezone().year else "%Y-"
     return (
         str(row["id"]),
-        f"{datetime.fromtimestamp(row['time'] / 1e3).astimezone():%Y-%m-%d %H:%M}",
+        f"{time:{year}%m-%d %H:%M}",
         row["pair"] + (", plain" if is_plain else ""),
         row["backend"],
         row["kind"],

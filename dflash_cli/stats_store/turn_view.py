@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from dflash_cli.overlay import Block
@@ -25,7 +26,11 @@ NO_BLOCKS = "its blocks were not kept; `--trace FILE` keeps those of later turns
 
 def turn_view(row: Mapping[str, Any], blocks: Sequence[Sequence[float]] | None, width: int, look: Look) -> Group:
     """The figures of a row of the store, and its strip."""
-    lines = Text("\n".join(f"{name:<11} {printable(text)}" for name, text in _told(row) if text))
+    lines = Table.grid(padding=(0, 1))
+    lines.add_column(no_wrap=True)
+    lines.add_column(overflow="fold")
+    for name, text in _told(row):
+        lines.add_row(name, Text(printable(text)))
     parts: list[RenderableType] = [lines, Text()]
     if blocks is None:
         parts += [lengths_bars({int(length): count for length, count in row["lengths"].items()}), Text(NO_BLOCKS)]
@@ -49,7 +54,8 @@ def _told(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     thought = f", {row['thinking_tokens']} of thinking" if row["thinking_tokens"] else ""
     yield "tokens", f"prompt {row['prompt_tokens']}{reused}; answer {row['new_tokens']}{thought}"
     accepted = f"{share(row['acceptance_rate'])} of {row['drafted']} drafts accepted"
-    yield "speculation", f"τ {number(row['tau'])} over {row['passes']} blocks of {row['block_size']}, {accepted}"
+    width = f"{'up to ' if row['adaptive'] == 1 else ''}{row['block_size']}"
+    yield "speculation", f"τ {number(row['tau'])} over {row['passes']} blocks of {width}, {accepted}"
     times = ", ".join(f"{name} {row[f'{name}_ms'] / 1e3:.2f}" for name in ("draft", "verify", "other"))
     yield "speed", f"{number(row['tokens_per_s'], 1)} tok/s, first token after {row['ttft_ms']:.0f} ms"
     yield "seconds", f"decoding {row['decode_ms'] / 1e3:.2f}: {times}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dflash_cli.stats import Position, rounded
-from dflash_cli.stats_store.figures import Config, Figures, total, with_baseline
-from dflash_cli.stats_store.row import SHALLOW
+from dflash_cli.stats_store.figures import Figures, Place, total, with_baseline
+from dflash_cli.stats_store.row import PLACE, SHALLOW
 from dflash_cli.stats_store.schema import SUMMED
 from dflash_cli.stats_store.selection import LENGTHS, POSITIONS, SUMS, Selection
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 GROUPS = ("pair", "backend", "day", "temperature", "kind", "depth")
 IN_ORDER = ("day", "temperature", "depth")  # by their value; others by the number of turns
-CONFIG = ("target", "target_hash", "backend", "device", "dtype")
 _SUMS = ", ".join(f"SUM({name}) AS {name}" for name in SUMMED)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Turns that have something in common: its name, the values it is told by, and the first turn."""
+    """Turns that have something in common: its name, the values it is told by, and its first and last turn."""
 
     name: str
     values: tuple[Any, ...]
     figures: Figures
     first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -101,30 +101,29 @@ def grouped(store: StatsStore, selection: Selection, columns: Sequence[str]) -> 
     """
     plain = baselines(store)
     source, values = selection.source(SUMS)
-    keys = ", ".join((*columns, *CONFIG, "drafter", "batch"))
-    rows = store.query(f"SELECT {keys}, MIN(first) AS first, {_SUMS} FROM {source} GROUP BY {keys}", values)  # noqa: S608
+    keys = ", ".join((*columns, *PLACE, "drafter", "batch"))
+    sums = f"MIN(first) AS first, MAX(last) AS last, {_SUMS}"
     found: dict[tuple[Any, ...], Group] = {}
-    for row in rows:
-        key, config = tuple(row)[: len(columns)], _config(row, len(columns))
+    for row in store.query(f"SELECT {keys}, {sums} FROM {source} GROUP BY {keys}", values):  # noqa: S608
+        key, place = tuple(row)[: len(columns)], tuple(row)[len(columns) : len(columns) + len(PLACE)]
         figures = Figures(*(row[name] for name in SUMMED))
         if row["drafter"] and row["batch"] == 1:
-            figures = with_baseline(figures, plain, config)
-        if (before := found.get(key)) is not None:
-            figures = figures.plus(before.figures)
-        first = row["first"] if before is None else min(before.first, row["first"])
-        found[key] = Group(str(key[0]), key, figures, first)
+            figures = with_baseline(figures, plain, place)
+        group = Group(str(key[0]), key, figures, row["first"], row["last"])
+        found[key] = _joined(found[key], group) if key in found else group
     return sorted(found.values(), key=lambda each: each.first)
 
 
-def _config(row: Sequence[Any], at: int) -> Config:
-    return tuple(row)[at : at + len(CONFIG)]
+def _joined(one: Group, other: Group) -> Group:
+    first, last = min(one.first, other.first), max(one.last, other.last)
+    return Group(one.name, one.values, one.figures.plus(other.figures), first, last)
 
 
-def baselines(store: StatsStore) -> dict[Config, tuple[int, float]]:
+def baselines(store: StatsStore) -> dict[Place, tuple[int, float]]:
     """Plain decoding as it was measured here: tokens after the first, and milliseconds, in all."""
-    keys = ", ".join(CONFIG)
+    keys = ", ".join(PLACE)
     rows = store.query(f"SELECT {keys}, SUM(tokens), SUM(ms) FROM baselines GROUP BY {keys}")  # noqa: S608
-    return {_config(row, 0): (row[-2], row[-1]) for row in rows}
+    return {tuple(row)[: len(PLACE)]: (row[-2], row[-1]) for row in rows}
 
 
 def by(store: StatsStore, selection: Selection, what: str) -> list[Group]:
@@ -133,7 +132,7 @@ def by(store: StatsStore, selection: Selection, what: str) -> list[Group]:
         return _by_pair(grouped(store, selection, ("pair", "drafter")))
     groups = grouped(store, selection, (what,))
     if what == "depth":
-        groups = [Group(depth_name(each.values[0]), each.values, each.figures, each.first) for each in groups]
+        groups = [replace(each, name=depth_name(each.values[0])) for each in groups]
     if what in IN_ORDER:
         return sorted(groups, key=lambda each: each.values[0])
     return sorted(groups, key=lambda each: -each.figures.turns)
@@ -146,7 +145,7 @@ def _by_pair(groups: list[Group]) -> list[Group]:
         pair, drafter = each.values
         others = [other for other in groups if other.values[0] == pair and other.values[1] and drafter]
         name = f"{pair}, plain" if not drafter else pair if len(others) == 1 else f"{pair} with {drafter}"
-        named.append(Group(name, each.values, each.figures, each.first))
+        named.append(replace(each, name=name))
     return sorted(named, key=lambda each: -each.figures.turns)
 
 

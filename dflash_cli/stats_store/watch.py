@@ -40,8 +40,8 @@ def _watch_screen(store: StatsStore, selection: Selection, console: Console, is_
     with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         seen = None
         while not is_over():
-            if (version := store.version()) != seen:
-                seen = version
+            if (now := (store.version(), console.size)) != seen:
+                seen = now
                 live.update(_page(store, selection), refresh=True)
             time.sleep(SECONDS)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ class Row:
 
     `ids`, `positions`, `document` [S]: the context. `anchors` [A]: each anchor's position, `owner` [A]: its document.
     `inputs` [A, b]: what the drafter reads. `labels` [A, b - 1]: the tokens at those very places.
-    `counts` [A, b - 1]: which slots are learned from.
+    `counts` [A, b - 1]: which slots are learned from. `sizes`: of each document, its context rows and its blocks.
     """
 
     documents: tuple[Document, ...]
@@ -33,18 +34,29 @@ class Row:
     inputs: Tensor
     labels: Tensor
     counts: Tensor
+    sizes: tuple[tuple[int, int], ...]
 
     def to(self, device: torch.device) -> Row:
         """The same on a device."""
-        tensors = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return Row(self.documents, **tensors)
+        moved: dict[str, Any] = {name: each.to(device) for name, each in vars(self).items() if isinstance(each, Tensor)}
+        return replace(self, **moved)
 
     @property
     def teachers(self) -> Tensor:
         """[A, b - 1]: the context row whose logits of the target speak of each slot; 0 where a slot has none."""
-        first = torch.searchsorted(self.document, self.owner)
         steps = torch.arange(self.labels.shape[1], device=self.anchors.device)
-        return torch.where(self.counts, (first + self.anchors)[:, None] + steps, 0)
+        return torch.where(self.counts, self.anchor_rows[:, None] + steps, 0)
+
+    @property
+    def anchor_rows(self) -> Tensor:
+        """[A]: the context row of each anchor."""
+        return torch.searchsorted(self.document, self.owner) + self.anchors
+
+    def without_context(self) -> Row:
+        """Its blocks alone, each at the first place of a text."""
+        nothing = self.positions[:0]
+        sizes = tuple((0, count) for _, count in self.sizes)
+        return replace(self, positions=nothing, document=nothing, anchors=torch.zeros_like(self.anchors), sizes=sizes)
 
 
 def generator(*parts: object) -> torch.Generator:
@@ -74,8 +86,9 @@ def pack(sizes: Sequence[int], most: int) -> list[list[int]]:
     return rows
 
 
-def make_row(documents: Sequence[Document], anchors: Sequence[Tensor], block: int, mask_id: int) -> Row:
-    """Documents one after the other, with a block at each anchor: the anchor and masks."""
+def make_row(documents: Sequence[Document], anchors: Sequence[Tensor], block: int, mask_id: int | None) -> Row:
+    """Documents one after the other, with a block at each anchor: the anchor and masks. `mask_id` None: the anchor and
+    the tokens after it, for a drafter that reads each draft before the next."""
     lengths = [len(document.ids) for document in documents]
     ids = torch.cat([torch.tensor(document.ids, dtype=torch.long) for document in documents])
     owner = torch.cat([torch.full_like(places, index) for index, places in enumerate(anchors)])
@@ -84,9 +97,9 @@ def make_row(documents: Sequence[Document], anchors: Sequence[Tensor], block: in
     at = places + (ends - torch.tensor(lengths))[owner]
     slots = at[:, None] + torch.arange(1, block)
     counts = slots < ends[owner, None]
-    inputs = torch.full((len(places), block), mask_id)
-    inputs[:, 0] = ids[at]
     labels = torch.where(counts, ids[slots.clamp(max=len(ids) - 1)], 0)
+    rest = labels if mask_id is None else torch.full_like(labels, mask_id)
+    inputs = torch.cat((ids[at, None], rest), 1)
     return Row(
         tuple(documents),
         ids,
@@ -97,13 +110,21 @@ def make_row(documents: Sequence[Document], anchors: Sequence[Tensor], block: in
         inputs,
         labels,
         counts,
+        tuple(zip(lengths, map(len, anchors), strict=True)),
     )
 
 
-def reveal(row: Row, random: torch.Generator) -> Row:
-    """The row with part of each block shown, a share drawn for each block; shown slots are not learned from."""
-    share = torch.rand(len(row.anchors), 1, generator=random)
-    shown = (torch.rand(row.labels.shape, generator=random) < share) & row.counts
+def reveal(row: Row, randoms: Sequence[torch.Generator]) -> Row:
+    """The row with part of each block shown, a share drawn for each block; shown slots are not learned from.
+
+    `randoms`: one of each document, so that nothing depends on what else is in the row.
+    """
+    width = row.labels.shape[1]
+    drawn = [
+        torch.rand(blocks, 1 + width, generator=random) for (_, blocks), random in zip(row.sizes, randoms, strict=True)
+    ]
+    share, draws = torch.cat(drawn).split([1, width], 1)
+    shown = (draws < share) & row.counts
     inputs = row.inputs.clone()
     inputs[:, 1:] = torch.where(shown, row.labels, inputs[:, 1:])
-    return Row(**{**vars(row), "inputs": inputs, "counts": row.counts & ~shown})
+    return replace(row, inputs=inputs, counts=row.counts & ~shown)

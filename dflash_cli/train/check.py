@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_cli.errors import DFlashError
+from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.train.data import Data
 from dflash_cli.train.documents import Document
 from dflash_cli.train.evaluate import Measured, inference_copy, measure
@@ -35,6 +35,8 @@ def check(
     documents = [_short(document) for document in data.train[:CHECK_DOCUMENTS]]
     recipe = replace(recipe, warmup=0.02, anchors=CHECK_TOKENS)
     drafter = make_drafter(recipe, raw, model.target, folder)
+    if not drafter.config.target_context:
+        raise UsageError("--check expects full blocks, which no drafter foresees without context; leave it out")
     longest = max(len(document.ids) for document in documents)
     learner = Learner(recipe, drafter, model, longest, CHECK_STEPS)
     features = FeatureReader(model.target, drafter.config.target_layer_ids, longest, wants_final=recipe.loss == "kl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from dflash_cli.errors import UsageError
 from dflash_cli.options import SettingType, settings
 from dflash_cli.setting_kinds import Switch
 from dflash_cli.startup import load_model
+from dflash_cli.train.launch import Place, device_for, join, read_place
 from dflash_cli.train.recipe import CHOICES, Recipe, make_recipe
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.signals import Stop
@@ -21,11 +23,13 @@ from dflash_cli.train.signals import Stop
 if TYPE_CHECKING:
     from dflash_cli.model import Model
     from dflash_cli.train.data import Data, Read
+    from dflash_cli.train.ranks import Ranks
     from dflash_cli.train.synthesis import PromptFile
     from dflash_cli.train.trainer import Trainer
 
 Function = Callable[..., Any]
-NOT_SETTINGS = ("draft", "backend", "context", "block")  # of chats: here a recipe decides, or nothing does
+# Of chats: here a recipe decides, or nothing does.
+NOT_SETTINGS = ("draft", "draft_vocabulary", "backend", "context", "block")
 
 
 def recipe_options(function: Function) -> Function:
@@ -66,17 +70,28 @@ def train_command(
 
     The target answers the prompts, a drafter learns to foresee these answers, and what it has learned is measured on
     prompts it never saw, in the real decoder. The best drafter so far lies in DIR; the same command goes on with a run
-    that was interrupted.
+    that was interrupted. On many GPUs: torchrun --nproc-per-node N -m dflash_cli train-drafter and the same flags.
     """
     given = {name.removeprefix("choice_"): value for name, value in choices.items() if value not in (None, ())}
     recipe = make_recipe(recipe_file, given)
     if planning and checking:
         raise UsageError("--plan and --check are both on; choose one")
+    place = read_place(os.environ)
+    if place is not None and (planning or checking):  # work for one process
+        if place.rank > 0:
+            return
+        place = None
+    if place is not None and place.rank > 0:
+        config = replace(config, quiet=True)
     report = Reporter(quiet=config.quiet)
     config = replace(config, draft="none")  # one is trained here, not used
     with Stop() as stop:
         try:
-            Run(recipe, config, Path(out).expanduser(), report, stop).run(planning=planning, checking=checking)
+            run = Run(recipe, config, Path(out).expanduser(), report, stop)
+            if place is None:
+                run.run(planning=planning, checking=checking)
+            else:
+                run.together(place)
         except KeyboardInterrupt:
             report.tell(f"stopped; what is made is kept in {out}, and the same command goes on from there")
             raise
@@ -89,33 +104,66 @@ class Run:
         self.recipe, self.config, self.out, self.report, self.stop = recipe, config, out, report, stop
         self.work = out / "work"
 
-    def run(self, *, planning: bool, checking: bool) -> None:
-        """Load, read, then plan, check or train."""
+    def together(self, place: Place) -> None:
+        """Train as one of several processes."""
+        device = device_for(place, self.config.device)
+        with join(place, device) as ranks:
+            ranks.check_batch(self.recipe.batch)
+            self.stop.others = ranks.stop
+            self.report.tell(f"{place.size} processes, each with a share of the work")
+            self.run(ranks, device)
+
+    def run(
+        self, ranks: Ranks | None = None, device: str | None = None, *, planning: bool = False, checking: bool = False
+    ) -> None:
+        """Load, read, then plan, check or train. `device`: the one of this process among several."""
         from dflash_cli.train.check import CHECK_DOCUMENTS, check
-        from dflash_cli.train.data import WRITTEN, answer_file, answer_missing, read_files
+        from dflash_cli.train.data import WRITTEN, read_files
+        from dflash_cli.train.ranks import Ranks
+        from dflash_cli.train.saved_chats import CHATS, SavedChats
         from dflash_cli.train.shape import drafter_shape
+        from dflash_cli.train.shared_answers import answer_together
         from dflash_cli.train.synthesis import PromptFile
 
-        model = load_model(self.config, tell=self.report.tell)
+        ranks = ranks or Ranks()
+        if not planning and not checking and ranks.first:
+            self._check_outputs()
+        model = load_model(replace(self.config, device=device or self.config.device), tell=self.report.tell)
+        model = replace(model, config=self.config)
         self._set_threads()
         written = PromptFile(self.work / WRITTEN)
         if planning:
             self._plan(model, read_files(self.recipe, model, written, self.report), written)
             return
-        written.write(model, self.recipe, self.report, self.stop)
+        if ranks.first:
+            if self.recipe.from_sessions:
+                SavedChats(self.work / CHATS).copy(self.report)
+            written.write(model, self.recipe, self.report, self.stop)
+        ranks.meet(self.stop)
+        if not ranks.first:
+            written = PromptFile(self.work / WRITTEN)
         read = read_files(self.recipe, model, written, self.report)
         self.stop.check()
         if checking:  # it takes a few documents
             read.wanted = read.wanted[: 2 * CHECK_DOCUMENTS]
-        answers = answer_file(self.recipe, model, self.work)
-        answer_missing(read, answers, self.recipe, model, self.report, self.stop)
-        data = self._data(read, answers.answers)
+        answers = answer_together(read, self.recipe, model, self.work, self.report, self.stop, ranks)
+        data = self._data(read, answers)
         raw, _ = drafter_shape(self.recipe, model, data.train)
         folder = self._target_folder(model)
         if checking:
             check(self.recipe, model, raw, data, folder, self.report, self.stop)
             return
-        self._train(model, data, raw, folder)
+        self._train(model, data, raw, folder, ranks)
+
+    def _check_outputs(self) -> None:
+        """What is asked for must be possible before hours of work."""
+        from dflash_cli.train.push import check_hub
+        from dflash_cli.train.tensorboard import require_tensorboard
+
+        if self.recipe.tensorboard:
+            require_tensorboard()
+        if self.recipe.push_to_hub is not None:
+            check_hub(self.recipe.push_to_hub, public=self.recipe.public, offline=self.config.offline)
 
     def _set_threads(self) -> None:
         import torch
@@ -144,12 +192,12 @@ class Run:
         for line in plan(self.recipe, model, read, self.work, to_write):
             click.echo(line)
 
-    def _train(self, model: Model, data: Data, raw: dict[str, Any], folder: Path) -> None:
+    def _train(self, model: Model, data: Data, raw: dict[str, Any], folder: Path, ranks: Ranks) -> None:
         from dflash_cli.train.shape import make_drafter
         from dflash_cli.train.trainer import Trainer
 
         drafter = make_drafter(self.recipe, raw, model.target, folder)
-        trainer = Trainer(self.recipe, model, drafter, raw, data, self.out, self.report)
+        trainer = Trainer(self.recipe, model, drafter, raw, data, self.out, self.report, ranks)
         if trainer.resume():
             self.report.tell(f"going on from step {trainer.state.step} of {trainer.num_steps}")
         else:
@@ -159,6 +207,10 @@ class Run:
         trainer.run(self.stop)
         state = trainer.state
         self.report.tell(f"done: τ {state.best_tau:.2f} at step {state.best_step}; use it with --draft {self.out}")
+        if self.recipe.push_to_hub is not None and ranks.first:
+            from dflash_cli.train.push import push
+
+            push(self.out, self.recipe.push_to_hub, self.report, public=self.recipe.public)
 
     def _preview(self, model: Model, trainer: Trainer) -> None:
         import sys

@@ -1,4 +1,4 @@
-"""Answers of the target to prompts, made in a batch and kept line by line, so that nothing is made twice."""
+"""Answers of the target to prompts, made here in a batch or by a server, and kept line by line: none is made twice."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ class AnswerFile:
             except (ValueError, KeyError, TypeError):
                 raise DFlashError(f"{self.path} line {number} is damaged; remove that line") from None
 
-    def make(self, model: Model, wanted: Sequence[Wanted], recipe: Recipe, told: Callable[[int, int], None]) -> None:
-        """Answer the prompts and add each answer as it is finished. `told(prompt tokens, answer tokens)`.
+    def add(self, made: Iterable[tuple[Wanted, list[int], str]], told: Callable[[int, int], None]) -> None:
+        """Take answers (see `answers`) and add each as it comes. `told(prompt tokens, answer tokens)`.
 
         Raises DFlashError where the file cannot be written; what is in it stays.
         """
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 self.path.chmod(0o600)
-                for each, ids, reason in answers(model, wanted, recipe):
+                for each, ids, reason in made:
                     entry = {
                         "messages": list(each.messages),
                         "answer_ids": ids,
@@ -101,8 +101,9 @@ class AnswerFile:
 
 def answers(model: Model, wanted: Sequence[Wanted], recipe: Recipe) -> Iterator[tuple[Wanted, list[int], str]]:
     """(prompt, answer ids, why it ended), as they finish. A finished row takes the next prompt at once."""
-    longest = max(len(each.prompt_ids) for each in wanted)
-    max_len = min(model.max_len, longest + recipe.answer_tokens)
+    # By length, because a step reads every row's cache up to the longest; that one first, which needs the most memory.
+    wanted = sorted(wanted, key=lambda each: -len(each.prompt_ids))
+    max_len = min(model.max_len, len(wanted[0].prompt_ids) + recipe.answer_tokens)
     rows = min(recipe.rows, len(wanted))
     backend = create_backend(model.config.backend, model.target, None, max_len=max_len, batch_size=rows)
     params = SamplingParams(recipe.temperature, recipe.top_k, recipe.top_p)
@@ -122,5 +123,10 @@ def finished(decoder: Decoder, requests: Iterable[Request]) -> Iterator[tuple[in
 
 
 def _request(model: Model, each: Wanted, params: SamplingParams, recipe: Recipe) -> Request:
-    seed = int(prompt_key([recipe.seed, *each.prompt_ids]), 16) >> 1
-    return Request(each.prompt_ids, replace(params, seed=seed), recipe.answer_tokens, model.codec.stop_ids)
+    params = replace(params, seed=request_seed(recipe.seed, each.prompt_ids))
+    return Request(each.prompt_ids, params, recipe.answer_tokens, model.codec.stop_ids)
+
+
+def request_seed(seed: int, ids: Sequence[int]) -> int:
+    """63 bits that differ from prompt to prompt."""
+    return int(prompt_key([seed, *ids]), 16) >> 1

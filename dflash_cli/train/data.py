@@ -6,17 +6,20 @@ import hashlib
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_cli.errors import DFlashError
-from dflash_cli.train.corpus import AnswerFile, Wanted
+from dflash_cli.errors import DFlashError, UsageError, nearest
+from dflash_cli.train.corpus import AnswerFile, Wanted, answers
 from dflash_cli.train.documents import (
     SHORTEST_ANSWER,
     Document,
+    Mixture,
     given_answer,
     make_document,
     read_corpus,
@@ -24,7 +27,9 @@ from dflash_cli.train.documents import (
     without_repeats,
 )
 from dflash_cli.train.prompts import BadLine, TrainingPrompt, read_prompts
+from dflash_cli.train.raw_text import as_beginning, check_template
 from dflash_cli.train.report import Reporter
+from dflash_cli.train.saved_chats import CHATS, SavedChats
 from dflash_cli.train.signals import Stop
 from dflash_cli.train.synthesis import PromptFile
 
@@ -52,11 +57,23 @@ class Data:
 
     train: list[Document]
     held: list[Document]
+    weights: dict[str, float] = field(default_factory=dict)
+    """How often the documents of a source are drawn, 1 where none is given."""
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """Which documents an epoch has."""
+        return Mixture(self.train, self.weights)
 
     @property
     def answer_tokens(self) -> int:
-        """Tokens that are learned from, in an epoch."""
+        """Tokens that are learned from in all documents."""
         return sum(len(document.ids) - document.start for document in self.train)
+
+    @property
+    def answers(self) -> Iterator[array[int]]:
+        """The answers that are learned from."""
+        return (document.ids[document.start :] for document in self.train)
 
     @property
     def fingerprint(self) -> str:
@@ -73,10 +90,11 @@ class Data:
 
 
 def read_files(recipe: Recipe, model: Model, written: PromptFile, report: Reporter) -> Read:
-    """All files and the prompts the target has written, checked and encoded.
+    """All files and the prompts the target has written, checked and encoded; saved chats, as `written` lies.
 
-    Raises DFlashError for bad lines, unless they may be skipped.
+    Raises DFlashError for bad lines, unless they may be skipped, and for a target that takes no messages.
     """
+    check_template(model)
     read = Read()
     for entry in read_corpus(recipe.corpus, model):
         if isinstance(entry, BadLine):
@@ -88,23 +106,49 @@ def read_files(recipe: Recipe, model: Model, written: PromptFile, report: Report
             _add_prompt(read, prompt, recipe, model)
         except DFlashError as error:
             read.bad.append(str(error))
+    if recipe.from_sessions:
+        _add_chats(read, SavedChats(written.path.with_name(CHATS)), recipe, model, report)
     for prompt in read_prompts(recipe.eval_prompts, model.config.system):
         if isinstance(prompt, BadLine):
             read.bad.append(prompt.reason)
-        elif held := _document_to_measure(model.encode(prompt.messages), prompt.source):
-            read.measured_on.append(held)
+        else:
+            prompt = as_beginning(prompt, recipe, model) if prompt.is_text and model.config.raw else prompt
+            read.measured_on.append(_document_to_measure(model.encode(prompt.messages), prompt.source))
     _tell_bad(read, recipe, report)
+    _check_weights(read, recipe)
     return read
+
+
+def _check_weights(read: Read, recipe: Recipe) -> None:
+    known = sorted({each.source for each in read.documents} | {each.source for each in read.wanted})
+    for name in recipe.source_weights:
+        if name not in known:
+            hint = nearest(name, known) or f"; there are {', '.join(known)}"
+            raise UsageError(f"--weight: no prompt to train on comes from {name!r}{hint}")
 
 
 def _add_prompt(read: Read, prompt: TrainingPrompt | BadLine, recipe: Recipe, model: Model) -> None:
     if isinstance(prompt, BadLine):
         raise DFlashError(prompt.reason)
+    if prompt.is_text and model.config.raw:
+        prompt = as_beginning(prompt, recipe, model)
     ids = _fitting(model.encode(prompt.messages), prompt.name, recipe)
     if not recipe.keep_answers:
         read.wanted.append(Wanted(prompt.messages, ids, prompt.source))
     elif document := make_document(ids, given_answer(model, prompt), prompt.source, recipe.max_tokens):
         read.documents.append(document)
+
+
+def _add_chats(read: Read, chats: SavedChats, recipe: Recipe, model: Model, report: Reporter) -> None:
+    """What cannot be used is told and left out: a chat is no file that could be corrected."""
+    unused = []
+    for prompt in chats.prompts(model):
+        try:
+            _add_prompt(read, prompt, recipe, model)
+        except DFlashError as error:
+            unused.append(str(error))
+    if unused:
+        report.tell(f"left out: {len(unused)} turns of saved chats, such as {unused[0]}")
 
 
 def _fitting(ids: list[int], name: str, recipe: Recipe) -> list[int]:
@@ -130,8 +174,9 @@ def _tell_bad(read: Read, recipe: Recipe, report: Reporter) -> None:
 def how_answered(recipe: Recipe, model: Model) -> dict[str, Any]:
     """What the answers depend on, besides the prompts."""
     return {
+        "engine": None if recipe.engine is None else "server",
         "target": model.pair.target,
-        "dtype": str(model.target.model.embed_tokens.weight.dtype).removeprefix("torch."),
+        "dtype": None if recipe.engine else str(model.target.model.embed_tokens.weight.dtype).removeprefix("torch."),
         "thinking": model.thinking,
         "template": hashlib.sha256(repr(model.encode([{"role": "user", "content": "x"}])).encode()).hexdigest()[:16],
         "answer_tokens": recipe.answer_tokens,
@@ -153,9 +198,9 @@ def missing_answers(read: Read, answers: dict[str, list[int]]) -> list[Wanted]:
     return list({each.key: each for each in read.wanted if each.key not in known}.values())
 
 
-def answer_missing(read: Read, answers: AnswerFile, recipe: Recipe, model: Model, report: Reporter, stop: Stop) -> None:
+def answer_missing(read: Read, file: AnswerFile, recipe: Recipe, model: Model, report: Reporter, stop: Stop) -> None:
     """Let the target answer every prompt that has no answer yet. Raises KeyboardInterrupt where it was stopped."""
-    missing = missing_answers(read, answers.answers)
+    missing = missing_answers(read, file.answers)
     if not missing:
         return
     begun, tokens, done = time.perf_counter(), 0, 0
@@ -167,9 +212,21 @@ def answer_missing(read: Read, answers: AnswerFile, recipe: Recipe, model: Model
             advance(done, f"{tokens / (time.perf_counter() - begun):.0f} tokens/s")
             stop.check()
 
-        answers.make(model, missing, recipe, told)
+        with closing(_made(missing, recipe, model, report, stop)) as made:
+            file.add(made, told)
     rate = tokens / (time.perf_counter() - begun)
     report.tell(f"{len(missing)} answers made, {rate:.0f} tokens/s (prompts and answers)")
+
+
+def _made(
+    missing: list[Wanted], recipe: Recipe, model: Model, report: Reporter, stop: Stop
+) -> Generator[tuple[Wanted, list[int], str]]:
+    if recipe.engine is None:
+        yield from answers(model, missing, recipe)
+        return
+    from dflash_cli.train.served import Served
+
+    yield from Served(model, recipe, report).answers(missing, stop.check)
 
 
 def collect(read: Read, answers: dict[str, list[int]], recipe: Recipe) -> Data:
@@ -185,5 +242,6 @@ def collect(read: Read, answers: dict[str, list[int]], recipe: Recipe) -> Data:
         train = without_repeats(everything, {document.key for document in held})
         if not train:
             raise DFlashError("every prompt to train on is also in --eval-prompts; there is nothing left to learn from")
-        return Data(train, held)
-    return Data(*split(without_repeats(everything, set()), recipe.holdout, recipe.seed))
+        return Data(train, held, recipe.source_weights)
+    parts = split(without_repeats(everything, set()), recipe.holdout, recipe.seed)
+    return Data(*parts, recipe.source_weights)

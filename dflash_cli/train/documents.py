@@ -6,7 +6,7 @@ import functools
 import hashlib
 import random
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +76,12 @@ def read_corpus(files: Sequence[str], model: Model) -> Iterator[tuple[list[int],
 
 def given_answer(model: Model, prompt: TrainingPrompt) -> list[int]:
     """Ids of the answer a file gives, with the token that ends a turn. Raises DFlashError."""
+    if prompt.answer_ids is not None:
+        return list(prompt.answer_ids)
     if not prompt.answer:
         raise DFlashError(f"{prompt.name} has no answer to keep: its last message is the user's")
+    if model.config.raw:
+        return model.codec.encode_answer(prompt.answer)
     messages: list[Message] = [*prompt.messages, {"role": "assistant", "content": prompt.answer}]
     before = model.encode(prompt.messages)
     after = model.encode([*messages, {"role": "user", "content": "."}])[len(before) :]
@@ -110,8 +114,31 @@ def split(documents: list[Document], holdout: int, seed: int) -> tuple[list[Docu
     return [each for each in documents if each.key not in held], order[:count]
 
 
-def shuffled(count: int, seed: int, epoch: int) -> list[int]:
-    """The order of documents in an epoch; the same each time it is asked for."""
-    order = list(range(count))
-    random.Random(f"{seed} {epoch}").shuffle(order)  # noqa: S311
-    return order
+class Mixture:
+    """How often the documents of each source are drawn, and in what order: by seed and epoch alone.
+
+    A source of weight 2 has each of its documents twice in an epoch, one of weight 0.5 half of them, in turns: as many
+    in every epoch.
+    """
+
+    def __init__(self, documents: Sequence[Document], weights: Mapping[str, float]) -> None:
+        """`weights` by source; one that is not named has 1."""
+        groups: dict[str, list[int]] = {}
+        for index, document in enumerate(documents):
+            groups.setdefault(document.source, []).append(index)
+        self.parts = [(group, max(1, round(weights.get(name, 1) * len(group)))) for name, group in groups.items()]
+        """Documents of a source, and how many draws they have in an epoch."""
+        self.size = sum(count for _, count in self.parts)
+
+    def order(self, seed: int, epoch: int) -> list[tuple[int, int]]:
+        """(how often the document was drawn before, its index) of an epoch's draws; the same whenever it is asked."""
+        drawn = []
+        for group, count in self.parts:
+            turns = group.copy()
+            if count % len(group):  # which of them an epoch has must not follow the file
+                random.Random(f"{seed} {group[0]}").shuffle(turns)  # noqa: S311
+            places = range(epoch * count, (epoch + 1) * count)
+            drawn += [(place // len(turns), turns[place % len(turns)]) for place in places]
+        drawn.sort()
+        random.Random(f"{seed} {epoch}").shuffle(drawn)  # noqa: S311
+        return drawn

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from backends import create_backend
 from backends.drafter import Drafter
+from backends.drafter_kinds import new_drafter
 from backends.linears import fuse_for_inference
 from dflash_cli.events import BlockVerified
 from dflash_cli.speculative import Decoder, Request
@@ -78,13 +79,16 @@ class Measured:
             "rate": round(self.all.rate, 4),
             "positions": [round(each, 4) for each in self.all.positions],
             "tau_by_source": {source: round(figures.tau, 4) for source, figures in self.sources.items()},
+            "positions_by_source": {
+                source: [round(each, 4) for each in figures.positions] for source, figures in self.sources.items()
+            },
         }
 
 
 def inference_copy(weights: dict[str, Tensor], drafter: Drafter, dtype: torch.dtype) -> Drafter:
     """A drafter ready to serve, with these weights in `dtype`."""
     with torch.device("meta"):
-        copy = Drafter(drafter.config)
+        copy = new_drafter(drafter.config)
     # A clone: in fp32 the weights would otherwise be shared with the training that goes on.
     tensors = {name: tensor.detach().to(dtype, copy=True) for name, tensor in weights.items()}
     copy.load_state_dict(tensors, assign=True)

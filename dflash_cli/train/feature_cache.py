@@ -18,6 +18,7 @@ from dflash_cli.fetch_progress import megabytes
 from dflash_cli.paths import ensure_private, write_private
 from dflash_cli.train.documents import Document
 from dflash_cli.train.features import FeatureReader, Features
+from dflash_cli.train.ranks import Ranks
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.signals import Stop
 
@@ -39,12 +40,28 @@ class FeatureCache:
         itemsize = self.reader.target.model.embed_tokens.weight.itemsize
         return sum(len(document.ids) for document in self.documents) * width * itemsize
 
-    def make(self, report: Reporter, stop: Stop) -> None:
-        """Read what is missing. Raises DFlashError where it does not fit the disk, KeyboardInterrupt when stopped."""
+    def make(self, report: Reporter, stop: Stop, ranks: Ranks | None = None) -> None:
+        """Read what is missing, of several processes each its own shards.
+
+        Raises DFlashError where it does not fit the disk, KeyboardInterrupt when stopped.
+        """
+        ranks = ranks or Ranks()
         ensure_private(self.folder)
-        self._check_index()
+        if ranks.first:
+            self._check_index()
+        ranks.meet(stop)
         missing = [number for number in range(self._num_shards()) if not self._shard(number).is_file()]
-        share = len(missing) / max(1, self._num_shards())
+        self._check_space(len(missing) / max(1, self._num_shards()), report)
+        mine = [number for number in missing if number % ranks.size == ranks.rank]
+        with report.stage("features", len(mine)) as advance:
+            for done, number in enumerate(mine, 1):
+                write_private(self._shard(number), save(self._read(number)))
+                advance(done, f"{megabytes(done * self.num_bytes // self._num_shards())}")
+                stop.check()
+        ranks.meet(stop)
+
+    def _check_space(self, share: float, report: Reporter) -> None:
+        """`share`: of the cache, what is still to be made."""
         free = shutil.disk_usage(self.folder).free
         if self.num_bytes * share > free:
             raise DFlashError(
@@ -52,11 +69,6 @@ class FeatureCache:
                 "are free; make room, or leave it out: features are then made in each step"
             )
         report.tell(f"features: {megabytes(self.num_bytes)} in {self.folder}, {share:.0%} of it to be made")
-        with report.stage("features", len(missing)) as advance:
-            for done, number in enumerate(missing, 1):
-                write_private(self._shard(number), save(self._read(number)))
-                advance(done, f"{megabytes(done * self.num_bytes // self._num_shards())}")
-                stop.check()
 
     def __call__(self, chosen: list[int]) -> list[Features]:
         """The features of the documents with these numbers. Raises DFlashError for a damaged shard."""

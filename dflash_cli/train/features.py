@@ -44,11 +44,15 @@ class FeatureReader:
 
     @torch.no_grad()
     def _pass(self, documents: Sequence[Document]) -> list[Features]:
+        if not self.taps and not self.wants_final:  # nothing of the target is looked at
+            weight = self.target.model.embed_tokens.weight
+            return [Features(weight.new_empty(len(document.ids), 0), None) for document in documents]
         ids = [torch.tensor(document.ids, dtype=torch.long) for document in documents]
         # Padding stands at the end, where a causal pass never looks from before.
         batch = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(self.device)
         places = torch.arange(batch.shape[1], device=self.device).expand_as(batch)
         hidden, tapped = self.target(batch, *self.rotary.at(places), self._attend, self.taps)
+        tapped = hidden[..., :0] if tapped is None else tapped
         final = self.target.model.norm(hidden) if self.wants_final else None
         return [
             Features(tapped[row, : len(each)].clone(), None if final is None else final[row, : len(each)].clone())

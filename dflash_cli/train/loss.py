@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from dflash_cli.train.loss_vocabulary import Compared
+
 CHUNK_VALUES = 1 << 24  # logits computed at once: 256 rows of a vocabulary of 64 Ki
 D_PACE_ALPHA = 0.5
 
@@ -30,10 +32,16 @@ class ChunkedHead(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, labels: Tensor, teachers: Tensor | None, head: Tensor, scale: Scale
+        ctx: Any,
+        hidden: Tensor,
+        labels: Tensor,
+        teachers: Tensor | None,
+        head: Tensor,
+        raised: Tensor | None,
+        scale: Scale,
     ) -> tuple[Tensor, Tensor]:
-        """hidden [n, C], labels [n], teachers [n, C], head [V, C] -> losses [n] in fp32, hits [n]."""
-        count, chunk = len(hidden), min(len(hidden), max(16, CHUNK_VALUES // len(head)))
+        """hidden [n, C], labels [n], teachers [n, C], head [V, C], raised [V] -> losses [n] in fp32, hits [n]."""
+        count, chunk = len(hidden), max(1, min(len(hidden), CHUNK_VALUES // len(head)))
         gradients, losses = torch.empty_like(hidden), torch.empty(count, device=hidden.device)
         hits = torch.empty(count, dtype=torch.bool, device=hidden.device)
         # The two large tensors are made once: on a CPU new memory costs more than what is computed in it.
@@ -45,10 +53,14 @@ class ChunkedHead(torch.autograd.Function):
             torch.mm(hidden[part], head.T, out=raw)
             scaled = scale(raw)
             q.copy_(scaled)
+            hits[part] = (q.gather(1, labels[part, None]) >= q.amax(1, keepdim=True)).squeeze(1)
+            if raised is not None:
+                q += raised
             if teachers is None:
-                losses[part], hits[part] = _cross_entropy(q, labels[part])
+                losses[part] = _cross_entropy(q, labels[part])
             else:
-                losses[part], hits[part] = _divergence(q, labels[part], F.linear(teachers[part], head).float())
+                p = F.linear(teachers[part], head).float()
+                losses[part] = _divergence(q, p if raised is None else p + raised)
             outer = q.to(raw.dtype) if scaled is not raw else raw.copy_(q)
             torch.mm(_before_scale(scale, hidden[part], head, outer, scaled is raw), head, out=gradients[part])
         ctx.save_for_backward(gradients)
@@ -59,7 +71,7 @@ class ChunkedHead(torch.autograd.Function):
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         """See torch. A slot's loss depends on its own hidden state alone, so the chain rule is one product."""
         (gradients,) = ctx.saved_tensors
-        return (gradients * outer[0].unsqueeze(1)).to(gradients.dtype), None, None, None, None
+        return (gradients * outer[0].unsqueeze(1)).to(gradients.dtype), None, None, None, None, None
 
 
 def _before_scale(scale: Scale, hidden: Tensor, head: Tensor, outer: Tensor, is_plain: bool) -> Tensor:
@@ -72,27 +84,27 @@ def _before_scale(scale: Scale, hidden: Tensor, head: Tensor, outer: Tensor, is_
     return gradient
 
 
-def _cross_entropy(q: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Against the token the target wrote: logits q [n, V] -> losses and hits [n]; q becomes the logits' gradient."""
+def _cross_entropy(q: Tensor, labels: Tensor) -> Tensor:
+    """Against the token the target wrote: logits q [n, V] -> losses [n]; q becomes the logits' gradient."""
     own, highest = q.gather(1, labels[:, None]), q.amax(1, keepdim=True)
     total = q.sub_(highest).exp_().sum(1, keepdim=True)
     q.div_(total).scatter_add_(1, labels[:, None], -torch.ones_like(own))
-    return (total.log() + highest - own).squeeze(1), (own >= highest).squeeze(1)
+    return (total.log() + highest - own).squeeze(1)
 
 
-def _divergence(q: Tensor, labels: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+def _divergence(q: Tensor, p: Tensor) -> Tensor:
     """Kullback-Leibler divergence of the target's distribution (logits p) from the drafter's; else as above."""
-    hits = q.gather(1, labels[:, None]) >= q.amax(1, keepdim=True)
     p_log, q_log = p.log_softmax(1), q.log_softmax(1)
     wanted = p_log.exp()
     q.copy_(q_log.exp() - wanted)
-    return (wanted * (p_log - q_log)).sum(1), hits.squeeze(1)
+    return (wanted * (p_log - q_log)).sum(1)
 
 
-def slot_losses(hidden: Tensor, labels: Tensor, teachers: Tensor | None, head: Tensor, scale: Scale) -> SlotLosses:
-    """hidden [n, C], labels [n], head [V, C] -> the loss of each slot: divergence where there are teachers [n, C]
-    (hidden states of the target), else cross-entropy. `scale`: what becomes of the drafter's logits."""
-    return SlotLosses(*ChunkedHead.apply(hidden, labels, teachers, head, scale))  # type: ignore[no-untyped-call]
+def slot_losses(hidden: Tensor, teachers: Tensor | None, compared: Compared, scale: Scale) -> SlotLosses:
+    """hidden [n, C] -> the loss of each slot: divergence where there are teachers [n, C] (hidden states of the
+    target), else cross-entropy. `scale`: what becomes of the drafter's logits."""
+    head, raised, labels = compared
+    return SlotLosses(*ChunkedHead.apply(hidden, labels, teachers, head, raised, scale))  # type: ignore[no-untyped-call]
 
 
 def decay_weights(counts: Tensor, gamma: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,10 @@ class Places:
     document: Tensor
     block: Tensor
     anchor: Tensor
+
+    def split(self, sizes: Sequence[int]) -> list[Places]:
+        """In parts of these sizes."""
+        return [Places(*part) for part in zip(*(each.split(list(sizes)) for each in vars(self).values()), strict=True)]
 
 
 def context_places(row: Row) -> Places:
@@ -45,10 +50,9 @@ def sees(rule: Rule, q: Places, kv: Places, block: int) -> Tensor:
     return (context | (kv.block == q.block)) & rule.visible(q.position, kv.position, q.anchor + block)
 
 
-def dense_mask(rule: Rule, row: Row, dtype: torch.dtype) -> Tensor:
-    """[1, 1, A * b, S + A * b] of 0 and -inf."""
-    q, context = block_places(row), context_places(row)
+def dense_mask(rule: Rule, q: Places, context: Places, block: int, dtype: torch.dtype) -> Tensor:
+    """Blocks' rows q [T] over the context's [S] and themselves -> [1, 1, T, S + T] of 0 and -inf."""
     both = (torch.cat((getattr(context, name), getattr(q, name)))[None, :] for name in vars(q))
     asking = Places(*(getattr(q, name)[:, None] for name in vars(q)))
-    visible = sees(rule, asking, Places(*both), row.inputs.shape[1])
+    visible = sees(rule, asking, Places(*both), block)
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)[None, None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from backends.config import DrafterConfig
+from backends.config import DFlashConfig, DrafterConfig
 from dflash_cli.fetch_progress import megabytes
 from dflash_cli.memory import drafter_parameters, target_parameters
 from dflash_cli.train.data import ANSWERS, answer_file, collect, missing_answers
@@ -66,10 +66,8 @@ def plan_lines(
     return [
         f"target {model.pair.target}: {target_parameters(target) / 1e6:.0f} M weights, {str(weight.dtype)[6:]}, "
         f"{weight.device}, {rate / 1e9:.0f} GFLOP/s measured",
-        f"drafter: {drafter.num_layers} layers, block {drafter.block_size}, taps "
-        f"{', '.join(map(str, drafter.target_layer_ids))}, mask id {drafter.mask_token_id}: {size / 1e6:.1f} M "
-        f"weights, {megabytes(2 * size)} shipped",
-        f"answers to make: {missing}" + (f", about {duration(answering)} at most" if missing else ""),
+        f"drafter: {_shape(drafter)}: {size / 1e6:.1f} M weights, {megabytes(2 * size)} shipped",
+        f"answers to make: {missing}" + (_answering(recipe, answering) if missing else ""),
         f"documents: {len(documents)}, {sum(lengths):,} tokens, {mean:.0f} on average, about {blocks:.0f} blocks each",
         "features: " + (f"cached, {megabytes(features)} on disk, about {duration(reading)}" if once else "on the fly"),
         f"training: {num_steps} steps of {recipe.batch} documents, {recipe.optimizer} {recipe.learning_rate:g}, loss "
@@ -78,15 +76,38 @@ def plan_lines(
     ]
 
 
+def _shape(drafter: DrafterConfig) -> str:
+    taps = ", ".join(map(str, drafter.target_layer_ids))
+    parts = [f"{drafter.num_layers} layers", f"block {drafter.block_size}", f"taps {taps}" if taps else "no context"]
+    parts.append(f"mask id {drafter.mask_token_id}" if isinstance(drafter, DFlashConfig) else "autoregressive")
+    return ", ".join(parts)
+
+
+def _answering(recipe: Recipe, seconds: float) -> str:
+    return f", about {duration(seconds)} at most" if recipe.engine is None else f", by the server {recipe.engine}"
+
+
 def plan(recipe: Recipe, model: Model, read: Read, work: Path, to_write: int) -> list[str]:
     """The plan of a run, a line each; nothing is written. `to_write`: prompts the target still has to write."""
     made = answer_file(recipe, model, work).answers if (work / ANSWERS).is_file() else {}
-    missing = len(missing_answers(read, made)) + to_write
+    missing = missing_answers(read, made)
     documents = collect(read, made, recipe).train if len(read.documents) + len(made) > 1 else []
     raw, _ = drafter_shape(recipe, model, documents)
-    num_steps = recipe.steps or math.ceil((len(documents) + missing) * recipe.epochs / recipe.batch)
+    sources = [each.source for each in documents] + [each.source for each in missing]
+    draws = sum(recipe.source_weights.get(each, 1.0) for each in sources)
+    num_steps = recipe.steps or math.ceil((draws + to_write) * recipe.epochs / recipe.batch)
     lines = [f"prompts to write: {to_write}"] if to_write else []
-    return lines + plan_lines(recipe, model, raw, documents, missing, num_steps)
+    lines += plan_lines(recipe, model, raw, documents, len(missing) + to_write, num_steps)
+    return [*lines, _outputs(recipe)]
+
+
+def _outputs(recipe: Recipe) -> str:
+    parts = ["drafter and model card"]
+    if recipe.tensorboard:
+        parts.append("figures for TensorBoard")
+    if recipe.push_to_hub is not None:
+        parts.append(f"pushed to {recipe.push_to_hub} on the hub, {'public' if recipe.public else 'private'}")
+    return f"output: {', '.join(parts)}"
 
 
 def step_operations(drafter: DrafterConfig, recipe: Recipe, mean: float, blocks: float, vocab_size: int) -> float:
@@ -94,7 +115,7 @@ def step_operations(drafter: DrafterConfig, recipe: Recipe, mean: float, blocks:
     size, width = drafter_parameters(drafter), drafter.hidden_size
     slots = recipe.batch * blocks * drafter.block_size
     fuse = len(drafter.target_layer_ids) * width * width
-    kv = drafter.num_layers * 2 * width * drafter.num_kv_heads * drafter.head_dim
+    kv = drafter.num_layers * 2 * width * drafter.num_kv_heads * drafter.head_dim * drafter.target_context
     passes = 6 * (slots * (size - fuse) + recipe.batch * mean * (fuse + kv))
     head = 4 * slots * vocab_size * width
     # Newton-Schulz: three products a step, about 2.4 times the weights times the short side each.
@@ -113,12 +134,10 @@ def peak_bytes(recipe: Recipe, drafter: DrafterConfig, model: Model, longest: in
     weights = (target_parameters(target) + target.vocab_size * target.hidden_size) * bytes_each
     size = drafter_parameters(drafter)
     learned = checkpoint_bytes(recipe, size) * 2 + 4 * size + 2 * bytes_each * size
-    row = max(
-        recipe.row_limit(model.target.model.embed_tokens.weight.device.type),
-        longest + recipe.anchors * drafter.block_size,
-    )
+    document = longest + recipe.anchors * drafter.block_size
+    row = max(recipe.row_tokens, document)
     layer = 8 * drafter.hidden_size + 4 * drafter.intermediate_size + 4 * drafter.num_heads * drafter.head_dim
-    activations = row * layer * drafter.num_layers * bytes_each + row * row * (bytes_each + 2)
+    activations = row * layer * drafter.num_layers * bytes_each + document**2 * (bytes_each + 2)
     logits = CHUNK_VALUES * (bytes_each + 4 * 4)
     features = recipe.batch * longest * (len(drafter.target_layer_ids) + 1) * target.hidden_size * bytes_each
     interpreter = 400 * 2**20

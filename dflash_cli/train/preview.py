@@ -27,11 +27,12 @@ def preview(document: Document, row: Row, codec: TextCodec, *, color: bool) -> s
     pieces = [_piece(codec, document.ids[at], at in learned, at < document.start, color) for at in shown]
     count = sum(document.start <= at < len(document.ids) for at in learned)
     slots = [_quoted(codec, int(each)) for each in row.labels[0][row.counts[0]]]
+    masks = int((row.inputs[0, 1:] != row.labels[0]).sum())
     lines = [
         f"a sample ({document.source}): {document.start} prompt and {len(document.ids) - document.start} answer "
         f"tokens, {len(row.anchors)} blocks, {count} tokens learned" + ("" if color else " (in brackets)"),
         "".join(pieces),
-        f"its first block: from {_quoted(codec, int(row.inputs[0, 0]))} and {row.inputs.shape[1] - 1} masks to "
+        f"its first block: from {_quoted(codec, int(row.inputs[0, 0]))}{f' and {masks} masks' if masks else ''} to "
         + " ".join(slots),
     ]
     return "\n".join(lines)

@@ -1,8 +1,9 @@
-"""Prompts to train on, from JSON lines: `prompt`, `messages` or ShareGPT `conversations`. Imports no torch."""
+"""Prompts to train on: JSON lines (`prompt`, `messages`, ShareGPT `conversations`) or plain text. Imports no torch."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,18 +16,24 @@ from dflash_cli.text import Message
 
 Entry = TypeVar("Entry")
 SHAREGPT = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+TEXT_SUFFIX = ".txt"
 JUDGED_ON = ("humaneval", "mt-bench", "mt_bench", "mtbench", "mbpp", "gsm8k-test", "gsm8k_test")
 """Sets that drafters are measured on: a line whose `source` names one is never trained on."""
 
 
 @dataclass(frozen=True)
 class TrainingPrompt:
-    """A conversation up to the user's last turn. `answer`: what the file says came next, if anything."""
+    """A conversation up to the user's last turn. `answer`: what the file says came next, if anything.
+
+    `answer_ids`: the target's own ids of it, where they were kept. `is_text`: of a text file; raw mode may cut it.
+    """
 
     name: str
     messages: tuple[Message, ...]
     source: str
     answer: str | None = None
+    answer_ids: tuple[int, ...] | None = None
+    is_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,30 @@ class BadLine:
 def read_prompts(files: tuple[str, ...], system: str | None) -> Iterator[TrainingPrompt | BadLine]:
     """The prompts of the files, in order. Raises DFlashError where a file cannot be read."""
     for file in files:
-        yield from read_lines(file, functools.partial(_prompt, file, system))
+        if Path(file).suffix.lower() == TEXT_SUFFIX:
+            yield from read_text(file, system)
+        else:
+            yield from read_lines(file, functools.partial(_prompt, file, system))
+
+
+def read_text(file: str, system: str | None) -> Iterator[TrainingPrompt]:
+    """The prompts of a plain text file: its paragraphs, or its lines where it has no blank one between them."""
+    source = source_of(file, {}, file)
+    before: list[Message] = [{"role": "system", "content": system}] if system else []
+    for number, text in paragraphs(file_text(Path(file))):
+        messages = (*before, {"role": "user", "content": text})
+        yield TrainingPrompt(f"{file} line {number}", messages, source, is_text=True)
+
+
+def paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """(number of its first line, text) of what blank lines part; each line of a text that has none."""
+    lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)
+    parts = [list(part) for filled, part in itertools.groupby(lines, lambda line: bool(line[1].strip())) if filled]
+    if len(parts) == 1:
+        yield from parts[0]
+        return
+    for part in parts:
+        yield part[0][0], "\n".join(line for _, line in part)
 
 
 def read_lines(file: str, parse: Callable[[str, dict[str, Any]], Entry]) -> Iterator[Entry | BadLine]:

@@ -5,6 +5,7 @@ Flags of `dflash train-drafter` and keys of its `--recipe` file are made from th
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 from dflash_cli.config import setting, settings_of
 from dflash_cli.config_file import read_table
 from dflash_cli.errors import UsageError
-from dflash_cli.setting_kinds import Choice, File, Kind, Number, Switch, Whole
+from dflash_cli.setting_kinds import Choice, File, Kind, Number, Switch, Text, Whole
+from dflash_cli.train.source_kinds import Address, SourceWeight, is_this_machine, split_weight
 
 GAMMAS = ((8, 4.0), (10, 5.0), (16, 7.0))  # block size -> decay, as published (arXiv 2602.06036, A.1)
+DFLASH, EAGLE = "dflash", "eagle3"
 LEARNING_RATES = {"muon": 3e-3, "adamw": 6e-4}
 RESUMABLE = (
-    "prompts", "corpus", "eval_prompts", "skip_bad", "rows", "eval_every", "save_every", "threads",
+    "prompts", "from_sessions", "corpus", "engine", "engine_model", "eval_prompts", "skip_bad", "rows",
+    "eval_every", "save_every", "threads", "tensorboard", "push_to_hub", "public", "license",
 )  # fmt: skip
 """Choices that may differ when a run goes on: they change no result of a step. (Of files, what they hold counts.)"""
 
@@ -49,7 +53,15 @@ class Recipe:
     """Every choice of a training run. None means that the target decides."""
 
     prompts: tuple[str, ...] = setting(
-        (), File(), "Prompts, JSON lines with prompt, messages or conversations.", "data", "--prompts", many=True
+        (),
+        File(),
+        "Prompts: JSON lines with prompt, messages or conversations, or a .txt file of paragraphs.",
+        "data",
+        "--prompts",
+        many=True,
+    )
+    from_sessions: bool = setting(
+        False, Switch(), "Your saved chats as prompts, too.", "data", "--from-sessions/--no-from-sessions"
     )
     corpus: tuple[str, ...] = setting(
         (), File(), "Answers the target has already given, JSON lines.", "data", "--corpus", many=True
@@ -62,8 +74,26 @@ class Recipe:
         False, Switch(), "Leave out lines that cannot be read, and say which.", "data", "--skip-bad/--no-skip-bad"
     )
     synthesize: int = setting(0, Whole(0), "Prompts that the target writes itself, besides.", "data", "--synthesize")
+    weight: tuple[str, ...] = setting(
+        (),
+        SourceWeight(),
+        "How often a source's prompts are drawn in an epoch, such as chat=0.5 (default: once).",
+        "data",
+        "--weight",
+        many=True,
+    )
     keep_answers: bool = setting(
         False, Switch(), "Train on the answers in the prompt files.", "data", "--keep-answers/--no-keep-answers"
+    )
+    engine: str | None = setting(
+        None,
+        Address(),
+        "Let this OpenAI-compatible server with the target give the answers; its key in DFLASH_ENGINE_KEY.",
+        "data",
+        "--engine",
+    )
+    engine_model: str | None = setting(
+        None, Text("NAME"), "The target's name on that server (default: its only model).", "data", "--engine-model"
     )
     max_tokens: int = setting(
         1024, Whole(8), "Most tokens of prompt and answer; the rest is cut.", "data", "--max-tokens"
@@ -76,6 +106,17 @@ class Recipe:
     cache_features: bool = setting(
         False, Switch(), "Keep the target's hidden states on disk.", "data", "--cache-features/--no-cache-features"
     )
+    arch: str = setting(
+        DFLASH, Choice(DFLASH, EAGLE), "The method, or what it is compared with: one layer, token by token.",
+        "drafter", "--arch",
+    )  # fmt: skip
+    no_context: bool = setting(
+        False,
+        Switch(),
+        "For comparison: a drafter that sees its anchor only.",
+        "drafter",
+        "--no-context/--with-context",
+    )
     layers: int | None = setting(None, Whole(1), "Drafter layers (default: 3 or 5, by size).", "drafter", "--layers")
     block: int | None = setting(None, Whole(2), "Tokens of a block (default: 8 or 16, by size).", "drafter", "--block")
     taps: tuple[int, ...] | None = setting(
@@ -87,11 +128,21 @@ class Recipe:
     mask_id: int | None = setting(
         None, Whole(0), "Token id of an empty slot (default: one that no text has).", "drafter", "--mask-id"
     )
+    draft_vocabulary: int | None = setting(
+        None, Whole(1), "Ids it drafts, the answers' most frequent (default: all).", "drafter", "--draft-vocabulary"
+    )
     init: str = setting("random", Choice("random", "target"), "Where the first weights come from.", "drafter", "--init")
     warm_start: str | None = setting(
         None, File(), "Begin with this drafter; it decides the shape.", "drafter", "--warm-start"
     )
     loss: str = setting("ce", Choice("ce", "d-pace", "kl"), "What is minimised.", "training", "--loss")
+    loss_vocabulary: int | None = setting(
+        None,
+        Whole(64),
+        "Ids a loss compares with: the commonest, and a sample of the rest (default: all).",
+        "training",
+        "--loss-vocabulary",
+    )
     gamma: float | None = setting(
         None, Number(0, above=True), "Slot k counts exp(-(k-1)/gamma) (default: by block size).", "training", "--gamma"
     )
@@ -110,8 +161,8 @@ class Recipe:
         0.0, Number(0, 1), "Measure and ship a running mean of the weights, 0 is off.", "training", "--ema"
     )
     batch: int = setting(16, Whole(1), "Documents a step.", "training", "--batch")
-    row_tokens: int | None = setting(
-        None, Whole(64), "Tokens and slots computed at once (default: 1024, 4096 on a GPU).", "training", "--row-tokens"
+    row_tokens: int = setting(
+        4096, Whole(64), "Context tokens and block slots computed at once.", "training", "--row-tokens"
     )
     epochs: int = setting(6, Whole(1), "Times each document is used.", "training", "--epochs")
     steps: int | None = setting(None, Whole(1), "Steps in all (default: by --epochs).", "training", "--steps")
@@ -120,6 +171,18 @@ class Recipe:
     eval_tokens: int = setting(96, Whole(2), "Most tokens of an answer that is measured.", "running", "--eval-tokens")
     save_every: int = setting(50, Whole(1), "Steps between two checkpoints.", "running", "--save-every")
     threads: int | None = setting(None, Whole(1), "CPU threads (default: torch's choice).", "running", "--threads")
+    tensorboard: bool = setting(
+        False, Switch(), "Write the figures for TensorBoard, too.", "output", "--tensorboard/--no-tensorboard"
+    )
+    push_to_hub: str | None = setting(
+        None, Text("REPO"), "Put the trained drafter into this hub repository.", "output", "--push-to-hub"
+    )
+    public: bool = setting(
+        False, Switch(), "Let everyone see that repository (default: private).", "output", "--public/--private"
+    )
+    license: str | None = setting(
+        None, Text("ID"), "Licence that the model card names, such as apache-2.0.", "output", "--license"
+    )
 
     @property
     def learning_rate(self) -> float:
@@ -131,13 +194,14 @@ class Recipe:
         """Most tokens of an answer that is measured: not past what answers are trained on."""
         return min(self.eval_tokens, self.answer_tokens)
 
-    def row_limit(self, device: str) -> int:
-        """Context tokens and block slots of a training row: its attention grows with their square."""
-        return self.row_tokens or (1024 if device == "cpu" else 4096)
-
     def decay(self, block: int) -> float:
         """Gamma for a block size: the one asked for, the published one, or a line through its neighbours."""
         return default_gamma(block) if self.gamma is None else self.gamma
+
+    @property
+    def source_weights(self) -> dict[str, float]:
+        """How often the documents of a source are drawn in an epoch, 1 where nothing is said."""
+        return dict(map(split_weight, self.weight))
 
     def as_dict(self) -> dict[str, Any]:
         """All choices as JSON values."""
@@ -145,8 +209,8 @@ class Recipe:
 
     def differences(self, other: dict[str, Any]) -> list[str]:
         """Choices that differ from those of an earlier run and would change what its next steps compute."""
-        own = self.as_dict()
-        return [key for key in own if key not in RESUMABLE and own[key] != other.get(key)]
+        own, before = self.as_dict(), Recipe().as_dict() | other  # an earlier version had fewer choices
+        return [key for key in own if key not in RESUMABLE and own[key] != before[key]]
 
 
 CHOICES = settings_of(Recipe)
@@ -164,15 +228,48 @@ def make_recipe(file: str | None, given: dict[str, Any]) -> Recipe:
     """`given` (flags) over the file over the defaults. Raises UsageError."""
     values = read_table(Path(file), CHOICES) if file is not None else {}
     recipe = replace(Recipe(), **(values | given))
-    if not recipe.prompts and not recipe.corpus and not recipe.synthesize:
-        raise UsageError("nothing to train on: pass --prompts FILE.jsonl, --corpus FILE.jsonl, or --synthesize N")
-    if recipe.keep_answers and (not recipe.prompts or recipe.synthesize):
-        raise UsageError("--keep-answers takes its answers from --prompts alone, without --synthesize")
+    _check_sources(recipe)
+    _check_kind(recipe)
     if recipe.warm_start is not None:
         fixed = [name for name in ("layers", "block", "taps", "hidden", "mask_id") if getattr(recipe, name) is not None]
-        if fixed or recipe.init != "random":
-            name = (fixed or ["init"])[0].replace("_", "-")
+        fixed += [name for name in ("arch", "no_context", "init") if getattr(recipe, name) != getattr(Recipe, name)]
+        if fixed:
+            name = fixed[0].replace("_", "-")
             raise UsageError(f"--{name} does not go with --warm-start, whose drafter decides it; leave one of them out")
     if recipe.ema >= 1:
         raise UsageError("--ema 1 never moves; expected below 1, such as 0.99")
+    if recipe.license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", recipe.license, re.ASCII):
+        raise UsageError(f"--license {recipe.license!r} names no licence; expected one such as apache-2.0 or mit")
+    if recipe.public and recipe.push_to_hub is None:
+        raise UsageError("--public is about a repository on the hub: add --push-to-hub OWNER/NAME, or leave it out")
     return recipe
+
+
+def _check_kind(recipe: Recipe) -> None:
+    """Choices that one kind of drafter does not have."""
+    kind, none = "--no-context, which sees none of the target's layers", ["taps"] if recipe.no_context else []
+    if recipe.arch == EAGLE:
+        kind, none = "--arch eagle3, one layer that drafts token by token", ["no_context", "layers", "mask_id", "init"]
+        none += ["masking"]
+    for name in none:
+        if getattr(recipe, name) != getattr(Recipe, name):
+            raise UsageError(f"--{name.replace('_', '-')} does not go with {kind}; leave one of them out")
+
+
+def _check_sources(recipe: Recipe) -> None:
+    if not (recipe.prompts or recipe.corpus or recipe.synthesize or recipe.from_sessions):
+        raise UsageError(
+            "nothing to train on: pass --prompts FILE.jsonl, --corpus FILE.jsonl, --synthesize N or --from-sessions"
+        )
+    if recipe.keep_answers and (recipe.synthesize or not (recipe.prompts or recipe.from_sessions)):
+        raise UsageError("--keep-answers takes its answers from --prompts and --from-sessions, without --synthesize")
+    if len(recipe.source_weights) < len(recipe.weight):
+        raise UsageError("--weight names a source twice; leave one of them out")
+    if recipe.engine is None and recipe.engine_model is not None:
+        raise UsageError("--engine-model is about a server; pass its address with --engine, or leave it out")
+    if not recipe.from_sessions:
+        return
+    if recipe.engine is not None and not recipe.keep_answers and not is_this_machine(recipe.engine):
+        raise UsageError("--from-sessions would send your chats to another machine's --engine; leave one of them out")
+    if recipe.public:
+        raise UsageError("--from-sessions and --public: a drafter may repeat your chats; leave one of them out")

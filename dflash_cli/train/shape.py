@@ -10,14 +10,16 @@ import torch
 from torch import nn
 
 from backends.config import FULL, CheckpointError, DrafterConfig, TargetConfig
+from backends.dflash import DFlashDrafter
 from backends.drafter import Drafter
+from backends.drafter_kinds import new_drafter
 from backends.target import Target
 from backends.weights import load_weights, open_checkpoint, read_json
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.models import Pair
 from dflash_cli.pairing import check_pair, mismatches
 from dflash_cli.train.blocks import generator
-from dflash_cli.train.recipe import Recipe
+from dflash_cli.train.recipe import EAGLE, Recipe
 
 if TYPE_CHECKING:
     from dflash_cli.model import Model
@@ -27,12 +29,41 @@ if TYPE_CHECKING:
 INIT_STD = 0.02
 SMALL = 1024  # hidden size below which a target counts as small
 NUM_TAPS = 5
+EAGLE_TAPS = 3  # of a low, a middle and a high layer (arXiv 2503.01840)
 
 
 def config_dict(recipe: Recipe, target: TargetConfig, mask_id: int) -> dict[str, Any]:
-    """The `config.json` of a new drafter, in the released format."""
-    small = target.hidden_size < SMALL
-    layers = recipe.layers or (3 if small else 5)
+    """The `config.json` of a new DFlash drafter, in the released format; without context one key is added."""
+    layers = recipe.layers or (3 if target.hidden_size < SMALL else 5)
+    taps = [] if recipe.no_context else list(recipe.taps or default_taps(target.num_layers))
+    dflash: dict[str, Any] = {"mask_token_id": mask_id, "target_layer_ids": taps}
+    return {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "dflash_config": dflash | ({"target_context": False} if recipe.no_context else {}),
+        **_beside_target(recipe, target),
+        "num_hidden_layers": layers,
+        "layer_types": [FULL] * layers,
+        "sliding_window": None,
+        "use_sliding_window": False,
+        "max_window_layers": layers,
+    }
+
+
+def eagle_dict(recipe: Recipe, target: TargetConfig) -> dict[str, Any]:
+    """The `config.json` of a new autoregressive drafter, a format of our own (see `backends.config.EagleConfig`)."""
+    taps = recipe.taps or default_taps(target.num_layers, EAGLE_TAPS)
+    return {
+        "architectures": ["Eagle3DraftModel"],
+        "model_type": "llama",
+        "eagle3_config": {"target_layer_ids": list(taps)},
+        **_beside_target(recipe, target),
+        "num_hidden_layers": 1,
+    }
+
+
+def _beside_target(recipe: Recipe, target: TargetConfig) -> dict[str, Any]:
+    """What drafters of both kinds say: how much they draft, and sizes, of which most are the target's."""
     rope = target.rope
     scaling = None
     if rope.kind != "default":
@@ -44,31 +75,20 @@ def config_dict(recipe: Recipe, target: TargetConfig, mask_id: int) -> dict[str,
             "original_max_position_embeddings": rope.original_max_position,
         }
     return {
-        "architectures": ["DFlashDraftModel"],
-        "model_type": "qwen3",
         "attention_bias": False,
         "attention_dropout": 0.0,
-        "block_size": recipe.block or (8 if small else 16),
+        "block_size": recipe.block or (8 if target.hidden_size < SMALL else 16),
         "num_target_layers": target.num_layers,
-        "dflash_config": {
-            "mask_token_id": mask_id,
-            "target_layer_ids": list(recipe.taps or default_taps(target.num_layers)),
-        },
         "head_dim": target.head_dim,
         "hidden_act": "silu",
         "hidden_size": target.hidden_size,
         "intermediate_size": recipe.hidden or target.intermediate_size,
         "num_attention_heads": target.num_heads,
         "num_key_value_heads": target.num_kv_heads,
-        "num_hidden_layers": layers,
-        "layer_types": [FULL] * layers,
         "max_position_embeddings": target.max_position_embeddings,
         "rms_norm_eps": 1e-6,
         "rope_theta": rope.theta,
         "rope_scaling": scaling,
-        "sliding_window": None,
-        "use_sliding_window": False,
-        "max_window_layers": layers,
         "tie_word_embeddings": False,
         "use_cache": True,
         "vocab_size": target.vocab_size,
@@ -81,6 +101,8 @@ def drafter_shape(recipe: Recipe, model: Model, documents: Iterable[Document]) -
     target = model.target.config
     if recipe.warm_start is not None:
         raw = warm_config(Path(recipe.warm_start), model.pair, target)
+    elif recipe.arch == EAGLE:
+        raw = eagle_dict(recipe, target)
     else:
         raw = config_dict(recipe, target, pick_mask_id(recipe, target, model.codec, documents))
     config = DrafterConfig.from_dict(raw)
@@ -119,13 +141,14 @@ def make_drafter(recipe: Recipe, raw: dict[str, Any], target: Target, folder: Pa
     """The drafter of `raw`, in fp32 and learning, on the target's device. `folder`: the target's checkpoint."""
     device = target.model.embed_tokens.weight.device
     with torch.device("meta"):
-        drafter = Drafter(DrafterConfig.from_dict(raw))
+        drafter = new_drafter(DrafterConfig.from_dict(raw))
     if recipe.warm_start is not None:
         load_weights(drafter, open_checkpoint(Path(recipe.warm_start)), torch.float32, device)
     else:
         drafter = drafter.to_empty(device=device)
         _initialise(drafter, recipe.seed)
         if recipe.init == "target":
+            assert isinstance(drafter, DFlashDrafter)
             _copy_layers(drafter, target.config, folder)
     for parameter in drafter.parameters():
         parameter.data = parameter.data.clone()  # a warm start's are mapped files
@@ -143,7 +166,7 @@ def _initialise(drafter: Drafter, seed: int) -> None:
             parameter.copy_(first)
 
 
-def _copy_layers(drafter: Drafter, target: TargetConfig, folder: Path) -> None:
+def _copy_layers(drafter: DFlashDrafter, target: TargetConfig, folder: Path) -> None:
     """Weights of target layers, evenly spread, into the drafter's; norms that the target lacks stay 1."""
     checkpoint = open_checkpoint(folder)
     count = drafter.config.num_layers

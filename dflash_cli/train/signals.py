@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from types import FrameType
 
 from dflash_cli.interrupts import SignalHandlers
@@ -11,11 +12,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop(SignalHandlers):
-    """Within this context the first signal sets `requested`; a second Ctrl-C ends the program as it always does."""
+    """Within this context the first signal sets `requested`; a second Ctrl-C ends the program as it always does.
+
+    `others`: of several processes of a run, tells them whether a signal came here and says whether one came to any.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.requested = False
+        self.others: Callable[[bool], bool] = lambda own: own
 
     def _install(self) -> None:
         for number in SIGNALS:
@@ -23,11 +28,11 @@ class Stop(SignalHandlers):
 
     def __call__(self) -> bool:
         """Whether a signal has come."""
-        return self.requested
+        return self.others(self.requested)
 
     def check(self) -> None:
         """Raises KeyboardInterrupt where a signal has come."""
-        if self.requested:
+        if self():
             raise KeyboardInterrupt
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:

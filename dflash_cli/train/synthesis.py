@@ -15,8 +15,7 @@ from dflash_cli.errors import DFlashError
 from dflash_cli.paths import ensure_private
 from dflash_cli.sampling import SamplingParams
 from dflash_cli.speculative import Decoder, Request
-from dflash_cli.train.corpus import finished
-from dflash_cli.train.documents import prompt_key
+from dflash_cli.train.corpus import finished, request_seed
 from dflash_cli.train.prompts import TrainingPrompt
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.signals import Stop
@@ -100,8 +99,7 @@ def written(model: Model, first: int, recipe: Recipe) -> Iterator[tuple[int, str
 
 
 def _request(model: Model, prefix: list[int], number: int, recipe: Recipe) -> Request:
-    seed = int(prompt_key([recipe.seed, number]), 16) >> 1
-    return Request(prefix, replace(PARAMS, seed=seed), MOST_TOKENS, model.codec.stop_ids)
+    return Request(prefix, replace(PARAMS, seed=request_seed(recipe.seed, [number])), MOST_TOKENS, model.codec.stop_ids)
 
 
 def user_prefix(model: Model) -> list[int]:

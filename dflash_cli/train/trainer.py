@@ -5,27 +5,32 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from backends.draft_vocabulary import DraftHead
 from backends.drafter import Drafter
 from dflash_cli.errors import DFlashError
 from dflash_cli.train.checkpoint import load_checkpoint, save_checkpoint
 from dflash_cli.train.data import Data
-from dflash_cli.train.documents import shuffled
-from dflash_cli.train.evaluate import Measured, inference_copy, measure
+from dflash_cli.train.documents import Document, Mixture
+from dflash_cli.train.evaluate import inference_copy
 from dflash_cli.train.feature_cache import FeatureCache
 from dflash_cli.train.features import FeatureReader, Features
 from dflash_cli.train.learner import Learner
+from dflash_cli.train.loss_vocabulary import LossVocabulary
 from dflash_cli.train.metrics import Metrics
-from dflash_cli.train.output import Trained, write_drafter
+from dflash_cli.train.ranks import Ranks
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter, peak_memory
+from dflash_cli.train.shared_measure import measure_together
+from dflash_cli.train.shipping import Shipping, State
 from dflash_cli.train.signals import Stop
+from dflash_cli.train.tensorboard import Board
 
 if TYPE_CHECKING:
     from dflash_cli.model import Model
@@ -33,24 +38,11 @@ if TYPE_CHECKING:
 CHECKPOINT = "checkpoint.safetensors"
 
 
-@dataclass
-class State:
-    """Where a run stands. `tokens`: answer tokens of the documents used so far; `seconds`: spent in steps.
-
-    `measured`: the step that was last measured. `curve`: (step, tokens, tau) of each measurement.
-    """
-
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best_tau: float = 0.0
-    best_step: int | None = None
-    measured: int | None = None
-    curve: list[tuple[int, int, float]] = field(default_factory=list)
-
-
 class Trainer:
-    """A run in a folder: `learner` for the steps, documents by their number, measuring, shipping and saving."""
+    """A run in a folder: `learner` for the steps, documents by their number, measuring, shipping and saving.
+
+    Of several processes each has one; the first alone writes into the folder.
+    """
 
     def __init__(
         self,
@@ -61,12 +53,17 @@ class Trainer:
         data: Data,
         out: Path,
         report: Reporter,
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks or Ranks()
         self.recipe, self.model, self.drafter, self.raw, self.data = recipe, model, drafter, raw, data
         self.out, self.report = out, report
         self.num_steps = count_steps(recipe, data)
         max_len = max(len(document.ids) for document in data.train)
-        self.learner = Learner(recipe, drafter, model, max_len, self.num_steps)
+        vocabulary = LossVocabulary.of_answers(
+            model.target.head_weight(), recipe.loss_vocabulary, data.answers, model.codec.stop_ids
+        )
+        self.learner = Learner(recipe, drafter, model, max_len, self.num_steps, self.ranks, vocabulary)
         taps = drafter.config.target_layer_ids
         self.reader = FeatureReader(model.target, taps, max_len, wants_final=recipe.loss == "kl")
         self.read: Callable[[list[int]], list[Features]] = self._read_now
@@ -74,19 +71,22 @@ class Trainer:
         self.state = State()
         self._saved_at = 0
         self.work = out / "work"
-        self.metrics = Metrics(self.work / "metrics.jsonl", report)
+        board = Board(self.work / "tensorboard") if recipe.tensorboard and self.ranks.first else None
+        self.metrics = Metrics(self.work / "metrics.jsonl", report, board)
+        device = str(self.learner.head.device)
+        self.shipping = Shipping(recipe, model, raw, data, out, self.metrics, report, self.num_steps, device)
 
     def cache_features(self, stop: Stop) -> None:
         """Put the features of all documents on disk and read them from there. Raises as `FeatureCache.make` does."""
         cache = FeatureCache(self.work / "features", self.reader, self.data.train)
-        cache.make(self.report, stop)
+        cache.make(self.report, stop, self.ranks)
         self.read = cache
 
     def resume(self) -> bool:
         """Go on from the checkpoint of the folder, if there is one. Raises DFlashError where it is another run's."""
         path = self.work / CHECKPOINT
         if not path.is_file():
-            self.metrics.cut(0)
+            self._forget(-1)
             return False
         groups, saved = load_checkpoint(path)
         if differing := self.recipe.differences(saved["recipe"]):
@@ -105,11 +105,18 @@ class Trainer:
         self.learner.optimizers.load(groups.get("optimizer", {}))
         self.state = State(**saved["state"])
         self._saved_at = self.state.step
-        self.metrics.cut(self.state.step)
+        self._forget(self.state.step)
         return True
+
+    def _forget(self, step: int) -> None:
+        """Of the metrics, what is later than `step`."""
+        if self.ranks.first:
+            self.metrics.cut(step)
 
     def save(self) -> None:
         """Write the checkpoint. Raises DFlashError, and then the one before it is still there."""
+        if not self.ranks.first:
+            return
         state = {
             "state": asdict(self.state),
             "recipe": self.recipe.as_dict(),
@@ -120,19 +127,32 @@ class Trainer:
         save_checkpoint(self.work / CHECKPOINT, tensors | {"optimizer": self.learner.optimizers.state()}, state)
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Train to the end, or until `stopped()`; then save and raise KeyboardInterrupt."""
+        """Train to the end, or until `stopped()`; then save and raise KeyboardInterrupt. Either way show the curve."""
+        self.ranks.agree((self.data.fingerprint, self.raw, self.state.step, self.num_steps))
+        try:
+            self._run(stopped)
+            self.save()
+        except DFlashError:
+            self._conclude()
+            raise
+        self._conclude()
+        if self.ranks.any(stopped()):
+            self.report.tell(f"saved at step {self.state.step}")
+            raise KeyboardInterrupt
+
+    def _run(self, stopped: Callable[[], bool]) -> None:
         with self.report.stage("training", self.num_steps, self.state.step) as advance:
-            while not stopped():
+            while not self.ranks.any(stopped()):
                 if self._measurement_is_due() and not self._measure(stopped):
                     break
                 self._save_if_due()
                 if self.state.step >= self.num_steps:
                     break
                 self._step(advance)
-        self.save()
-        if stopped():
-            self.report.tell(f"saved at step {self.state.step}")
-            raise KeyboardInterrupt
+
+    def _conclude(self) -> None:
+        if self.ranks.first:
+            self.shipping.conclude(self.state)
 
     def weights(self) -> dict[str, Tensor]:
         """The weights that are measured and shipped."""
@@ -140,10 +160,11 @@ class Trainer:
 
     def _step(self, advance: Callable[[int, str], None]) -> None:
         begun, step = time.perf_counter(), self.state.step
-        chosen = indices(step, self.recipe, len(self.data.train))
+        chosen = indices(step, self.recipe, self.data.mixture)
         documents = [(epoch, index, self.data.train[index]) for epoch, index in chosen]
-        features = self.read([index for _, index in chosen])
-        figures, norm = self.learner.learn(self.learner.rows(documents), features, step)
+        mine = [documents[place] for place in self.ranks.share([self._work(each) for _, _, each in documents])]
+        features = self.read([index for _, index, _ in mine])
+        figures, norm = self.learner.learn(self.learner.rows(mine), features, step)
         if not math.isfinite(figures.loss) or not math.isfinite(norm):
             raise DFlashError(self._diverged(step, figures.loss))
         self._average(step)
@@ -153,12 +174,20 @@ class Trainer:
         told = figures.as_dict()
         rate = self.learner.optimizers.parts[0].param_groups[0]["lr"]
         entry = {"step": self.state.step, "tokens": self.state.tokens, **told, "lr": rate, "norm": round(norm, 4)}
-        self.metrics.add(entry | {"seconds": round(self.state.seconds, 2)})
+        self._note(entry | {"seconds": round(self.state.seconds, 2)})
         pace, memory = self.state.seconds / self.state.step, peak_memory() / 1e9
         advance(
             self.state.step,
             f"loss {told['loss']:.3f} · training τ {told['proxy_tau']:.2f} · {pace:.2f} s a step · {memory:.1f} GB",
         )
+
+    def _work(self, document: Document) -> int:
+        """About how long a step works on a document: its tokens and the slots of its blocks."""
+        return len(document.ids) + min(self.recipe.anchors, document.num_anchors) * self.learner.block
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        if self.ranks.first:
+            self.metrics.add(entry)
 
     def _diverged(self, step: int, loss: float) -> str:
         kept = self.work / CHECKPOINT
@@ -188,39 +217,23 @@ class Trainer:
         """Measure, keep the best; False where it was stopped meanwhile."""
         dtype = self.model.target.model.embed_tokens.weight.dtype
         drafter = inference_copy(self.weights(), self.drafter, dtype)
-        measured = measure(self.model, drafter, self.data.held, self.recipe.measured_tokens, stopped)
+        if (ids := self.shipping.draft_ids) is not None:  # as it is shipped
+            drafter = drafter.with_head(DraftHead(self.model.target, torch.tensor(ids)))
+        measured = measure_together(
+            self.model, drafter, self.data.held, self.recipe.measured_tokens, stopped, self.ranks
+        )
         if measured is None:
             return False
-        state, tau = self.state, measured.all.tau
-        state.measured = state.step
-        state.curve.append((state.step, state.tokens, round(tau, 4)))
-        self.metrics.add({"step": state.step, "tokens": state.tokens, **measured.as_dict()})
+        state, figures = self.state, measured.as_dict()
+        self._note({"step": state.step, "tokens": state.tokens, **figures})
         slots = " ".join(f"{each:.2f}" for each in measured.all.positions)
-        parts = ", ".join(f"{source} {figures.tau:.2f}" for source, figures in measured.sources.items())
-        self.report.tell(f"step {state.step}: τ {tau:.2f} ({parts}) · accepted by slot {slots}")
-        if tau > state.best_tau:
-            self._ship(measured)
+        parts = ", ".join(f"{source} {each.tau:.2f}" for source, each in measured.sources.items())
+        self.report.tell(f"step {state.step}: τ {measured.all.tau:.2f} ({parts}) · accepted by slot {slots}")
+        curve = [*state.curve, (state.step, state.tokens, round(measured.all.tau, 4))]
+        if measured.all.tau > state.best_tau and self.ranks.first:
+            self.shipping.ship(state, self.weights(), measured.all.tau, figures, curve)
+        state.measured, state.curve = state.step, curve
         return True
-
-    def _ship(self, measured: Measured) -> None:
-        state = self.state
-        trained = Trained(
-            self.model.pair.target,
-            self.model.thinking,
-            self.recipe,
-            self.data,
-            state.step,
-            state.tokens,
-            state.seconds,
-            measured,
-            state.curve,
-        )
-        try:
-            write_drafter(self.out, self.raw, self.weights(), trained)
-        except DFlashError as error:
-            self.report.tell(f"warning: {error}; training goes on")
-            return
-        state.best_tau, state.best_step = measured.all.tau, state.step
 
     def _save_if_due(self) -> None:
         """After the measurement of a step, if any: so a run that goes on does not measure it again."""
@@ -235,12 +248,13 @@ class Trainer:
 
 
 def count_steps(recipe: Recipe, data: Data) -> int:
-    """Steps of a run: asked for, or so many that each document is used `epochs` times."""
-    return recipe.steps or math.ceil(len(data.train) * recipe.epochs / recipe.batch)
+    """Steps of a run: asked for, or so many that each document is used `epochs` times, weights aside."""
+    return recipe.steps or math.ceil(data.mixture.size * recipe.epochs / recipe.batch)
 
 
-def indices(step: int, recipe: Recipe, count: int) -> list[tuple[int, int]]:
-    """(epoch, index) of the documents of a step: epoch after epoch, each in an order of its own."""
+def indices(step: int, recipe: Recipe, mixture: Mixture) -> list[tuple[int, int]]:
+    """(times drawn before, index) of the documents of a step: epoch after epoch, each in an order of its own."""
+    count = mixture.size
     places = range(step * recipe.batch, (step + 1) * recipe.batch)
-    orders = {epoch: shuffled(count, recipe.seed, epoch) for epoch in {place // count for place in places}}
-    return [(place // count, orders[place // count][place % count]) for place in places]
+    orders = {epoch: mixture.order(recipe.seed, epoch) for epoch in {place // count for place in places}}
+    return [orders[place // count][place % count] for place in places]

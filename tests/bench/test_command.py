@@ -17,6 +17,10 @@ from dflash_cli.bench import bench as bench_module
 from dflash_cli.bench.ours import Ours
 from dflash_cli.bench.sample import Sample
 from dflash_cli.cli import main
+from dflash_cli.run import run_command
+from dflash_cli.stats_store.selection import Selection
+from dflash_cli.stats_store.store import StatsStore
+from dflash_cli.stats_store.views import overview
 from tests.bench.test_rows import DOCUMENTED
 from tests.tiny import write_pair
 
@@ -81,6 +85,14 @@ def test_dtypes_are_measured_one_after_the_other(pair: tuple[Path, Path]) -> Non
     )
 
 
+def test_quantised_targets_are_measured_against_their_own_plain_decoding(pair: tuple[Path, Path]) -> None:
+    found = json.loads(bench(pair, "--json", "--quantizations", "none,int8", "--blocks", "4").stdout)
+    assert [row["quantize"] for row in found["rows"]] == ["none"] * 2 + ["int8"] * 2
+    assert list(found["limit"]) == ["float32", "float32 int8"]
+    assert found["limit"]["float32 int8"]["target_mb"] < found["limit"]["float32"]["target_mb"] / 2
+    assert [row["identical"] for row in found["rows"]] == [None, True, None, True]
+
+
 def test_the_tables_have_every_row_and_no_cut_number(pair: tuple[Path, Path]) -> None:
     result = bench(pair)
     lines = result.stdout.splitlines()
@@ -89,7 +101,7 @@ def test_the_tables_have_every_row_and_no_cut_number(pair: tuple[Path, Path]) ->
     assert sum(line.startswith("plain") for line in lines) == 2  # nothing was drafted, so no positions
     assert "as plain" in result.stdout
     assert "…" not in result.stdout
-    assert "backend eager, dtype float32, batch 1, temperature 0" in lines
+    assert "backend eager, dtype float32, quantize none, batch 1, temperature 0" in lines
     assert "GB/s measured" in result.stdout
     assert "warm-up 1 of 3: plain, eager" in result.stderr
 
@@ -132,6 +144,23 @@ def test_without_matplotlib_nothing_is_measured(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main(["bench", "-m", str(pair[0]), "--plot", str(tmp_path / "x.png")]) == 1
     assert "pip install 'dflash-cli[plot]'" in capsys.readouterr().err
+
+
+def test_plain_decoding_becomes_the_baseline_of_the_statistics(pair: tuple[Path, Path]) -> None:
+    """One of each backend, of all rounds; not of batches, and not where --no-stats forbids it."""
+    store = StatsStore()
+    assert bench(pair, "--no-stats").exit_code == 0
+    assert bench(pair, "--batches", "2").exit_code == 0
+    assert store.query("SELECT COUNT(*) FROM baselines") == []
+    rows = rows_of(bench(pair, "--json", "--blocks", "4"))
+    (found,) = store.query("SELECT * FROM baselines")
+    assert found["tokens"] == rows[0]["tokens"] - 4  # the first of each answer, in two rounds
+    assert 0.2 < found["tokens"] / found["ms"] * 1e3 / rows[0]["tokens_per_s"] < 5
+    assert store.query("SELECT COUNT(*) FROM turns")[0][0] == 0
+    # A turn of the same place has a speed-up now.
+    arguments = ["-m", str(pair[0]), "-d", str(pair[1]), "--dtype", "float32", "--device", "cpu", "-n", "8"]
+    assert CliRunner().invoke(run_command, [*arguments, "-"], input="hello", catch_exceptions=False).exit_code == 0
+    assert overview(store, Selection()).figures.speedup is not None
 
 
 def stopping(monkeypatch: pytest.MonkeyPatch, at: int) -> None:

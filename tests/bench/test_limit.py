@@ -20,6 +20,14 @@ def test_bytes_are_those_of_the_weights(kind: str) -> None:
     assert limit.head_bytes == 4 * target.lm_head.weight.numel()
 
 
+def test_a_draft_of_some_ids_reads_their_rows_alone() -> None:
+    config, drafter = TargetConfig.from_dict(target_dict()), DrafterConfig.from_dict(drafter_dict())
+    whole, part = (Limit(config, drafter, 2, 1e6, draft_ids=ids) for ids in (None, 100))
+    assert whole.draft_bytes(50) - part.draft_bytes(50) == (config.vocab_size - 100) * config.hidden_size * 2
+    assert whole.verify_bytes(50) == part.verify_bytes(50)
+    assert (part.as_dict()["draft_head_mb"], part.as_dict()["head_mb"]) == (0.01, 0.02)
+
+
 def test_a_step_grows_with_context_batch_and_drafts() -> None:
     config, drafter = TargetConfig.from_dict(target_dict()), DrafterConfig.from_dict(drafter_dict())
     limit = Limit(config, drafter, 2, 1e6)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from backends.compiled import CompiledEngine
+from backends.draft_vocabulary import DraftHead
 from dflash_cli.bench.case import Case
 from dflash_cli.bench.entrants import Weights, cache_length, our_subjects
 from dflash_cli.bench.ours import Ours
 from dflash_cli.bench.plan import Plan
 from dflash_cli.bench.runner import Watch
-from dflash_cli.bench.subject import Place, Work
+from dflash_cli.bench.subject import Place, Work, label_of
 from dflash_cli.costs import Costs
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.models import Pair
@@ -68,6 +70,17 @@ def test_a_plan_becomes_rows_that_share_their_weights() -> None:
     assert told == [(*each, batch, warm) for batch in (1, 2) for warm in (0.0, 0.8) for each in one]
     assert {s.work.params.seed for s in subjects} == {7}
     assert subjects[3].work.params.temperature == 0.8
+
+
+def test_a_part_and_the_whole_of_the_vocabulary_are_compared() -> None:
+    target = make_target()
+    drafter = make_drafter().with_head(DraftHead(target, torch.arange(9)))
+    plan = Plan(blocks=(6,), draft_vocabularies=("auto", "full"))
+    subjects = list(our_subjects(Weights(PAIR, target, drafter, 512), plan, WORK, 128, Watch()))
+    assert [(each.name, each.draft_ids) for each in subjects] == [("plain", None), ("dflash", 9), ("dflash", None)]
+    assert len({each.answer([[1, 2, 3]]).ids for each in subjects}) == 1
+    assert label_of("dflash", 6, False, 9) == "dflash 6 of 9 ids"
+    assert len(list(our_subjects(weights(), plan, WORK, 128, Watch()))) == 2  # no index: both are the same
 
 
 def test_without_a_drafter_there_is_plain_decoding_only() -> None:

@@ -33,11 +33,9 @@ def fill(store: StatsStore, count: int) -> None:
     given = [value for name, value in zip(names, astuple(entry(PASSES).row), strict=True)
              if name not in VARIED]  # fmt: skip
     rest = f"INSERT INTO turns ({', '.join(names)}) WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count - 1}) SELECT {', '.join(values)} FROM numbers"  # noqa: E501
-    trigger = store.query("SELECT sql FROM sqlite_master WHERE name = 'add_turn'")[0][0]
     store.query("DROP TRIGGER add_turn")
     store.query(rest, given)
     store._try(lambda connection: run_script(connection, REBUILD))
-    store.query(trigger)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from typing import Any
+
+from rich.console import Console, RenderableType
 
 from dflash_cli.events import BlockVerified, Event, Finished, Prefilled
 from dflash_cli.stats import AnswerStats
@@ -15,7 +18,7 @@ FACTS: dict[str, Any] = {
     "drafter": "d", "target_hash": "aa", "drafter_hash": "bb", "backend": "eager", "device": "cpu", "dtype": "float32",
     "quantisation": "none", "batch": 1, "block_size": 4, "context": 512, "thinking": None, "temperature": 0.0,
     "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "seed": None,
-    "kind": "prose",
+    "kind": "prose", "adaptive": 0,
 }  # fmt: skip
 Pass = tuple[int, int]  # accepted, verified
 
@@ -42,6 +45,13 @@ def slow(passes: Sequence[Pass], factor: float, **facts: Any) -> Entry:
     """An answer that took `factor` times as long."""
     ms = 5.0 * len(passes) * factor
     return entry(passes, decode_ms=ms, **facts)
+
+
+def shown(view: RenderableType, width: int) -> str:
+    """What a terminal of that width shows, without blanks at the ends of lines."""
+    output = io.StringIO()
+    Console(file=output, width=width).print(view)
+    return "\n".join(line.rstrip() for line in output.getvalue().split("\n"))
 
 
 def depth(prompt: int) -> int:

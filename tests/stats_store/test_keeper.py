@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dflash_cli.answering import Answered, answer
 from dflash_cli.model import Model
@@ -15,11 +17,13 @@ from dflash_cli.speculative import Decoder
 from dflash_cli.stats import AnswerStats
 from dflash_cli.stats_store import keeper as module
 from dflash_cli.stats_store.keeper import TurnKeeper
+from dflash_cli.stats_store.row import Baseline
 from dflash_cli.stats_store.schema import SCHEMA
 from dflash_cli.stats_store.store import StatsStore
 from tests.scripted_model import scripted_model
 from tests.stats_store.rows import stats_of
 from tests.test_replay import ANSWER
+from tests.tiny import write_pair
 
 
 class Answers:
@@ -89,7 +93,7 @@ def test_it_takes_a_few_milliseconds_at_most(answers: Answers, path: Path) -> No
     done, times = answers(), []
     for _ in range(100):
         begun = time.perf_counter()
-        keeper.note(answers.model, answers.decoder, done.stats, done.text)
+        keeper.remember(answers.model, answers.decoder, done.stats, done.text, later=True)
         noted = time.perf_counter()
         keeper.write()
         times.append((noted - begun, time.perf_counter() - noted))
@@ -129,7 +133,7 @@ def test_many_answers_that_were_noted_are_all_written(
     monkeypatch.setattr(module, "WAITING", 2)
     keeper, done = TurnKeeper("run", StatsStore(path)), answers()
     for _ in range(5):
-        assert keeper.note(answers.model, answers.decoder, done.stats, done.text) == ""
+        assert keeper.remember(answers.model, answers.decoder, done.stats, done.text, later=True) == ""
     assert not path.exists()
     assert keeper.write() == ""
     assert count(path) == 5
@@ -162,12 +166,33 @@ def test_whatever_goes_wrong_is_a_remark(answers: Answers, path: Path, monkeypat
     assert answers.keep(keeper).startswith("RuntimeError: nobody thought of this")
 
 
-def test_a_baseline_alone(answers: Answers, path: Path) -> None:
+def test_baselines_alone(answers: Answers, path: Path) -> None:
     """What a benchmark measured is no turn of a person."""
     keeper = TurnKeeper("bench", StatsStore(path))
-    plain = answers.model.decoder(width=1)
-    assert keeper.remember_plain(answers.model, plain, stats_of([(0, 0)] * 3)) == ""
-    assert keeper.remember_plain(answers.model, plain, stats_of([])) == ""
+    assert keeper.remember_baselines([]) == ""
+    assert not path.exists()
+    assert keeper.remember_baselines([Baseline(1, "t", "aa", "eager", "cpu", "float32", 3, 15.0)]) == ""
     store = StatsStore(path)
-    assert [tuple(row) for row in store.query("SELECT backend, tokens FROM baselines")] == [("scripted", 3)]
+    assert [tuple(row) for row in store.query("SELECT backend, tokens FROM baselines")] == [("eager", 3)]
     assert count(path) == 0
+
+
+def test_the_hash_is_of_the_weights_in_memory(tmp_path: Path, path: Path) -> None:
+    """Trained anew under the same name: the loaded ones are still the old ones, until they are loaded again."""
+    target, drafter = write_pair(tmp_path)
+    answers, keeper = Answers(tmp_path), TurnKeeper("chat", StatsStore(path))
+    pair = replace(answers.model.pair, target=str(target), drafter=str(drafter))
+
+    def loaded() -> Model:
+        return replace(answers.model, pair=pair, drafter=torch.nn.Module())
+
+    for number, model in enumerate((before := loaded(), before, loaded())):
+        answers.model = model
+        assert answers.keep(keeper) == ""
+        weights = next(drafter.glob("*.safetensors"))
+        data = bytearray(weights.read_bytes())
+        data[-1] = number
+        weights.write_bytes(data)
+    first, second, third = (row[0] for row in StatsStore(path).query("SELECT drafter_hash FROM turns"))
+    assert first == second != third
+    assert len(first) == len(third) == 12

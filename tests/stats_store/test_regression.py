@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dflash_cli.stats_store.confidence import Estimate
+from dflash_cli.stats_store.figures import Figures
 from dflash_cli.stats_store.regression import is_lower, regressions
 from dflash_cli.stats_store.row import Entry
 from dflash_cli.stats_store.selection import Selection
@@ -63,6 +66,10 @@ def test_only_slower(store: StatsStore) -> None:
         turns(BAD, kind="code", version="1.1"),  # another kind of text
         turns(BAD, temperature=0.7, version="1.1"),
         turns(BAD, device="cuda", version="1.1"),
+        turns(BAD, quantisation="int8", version="1.1"),  # settings of the user are no fault of the version
+        turns(BAD, block_size=8, version="1.1"),
+        turns(BAD, adaptive=1, version="1.1"),
+        turns(BAD, prompt=5000, version="1.1"),  # longer conversations
         turns([[(0, 0)] * 4], drafter="", version="1.1"),
         [entry(each, version="1.1", decode_ms=5.0 * len(each) * 1.05) for each in GOOD * 4],  # 5 % slower
     ],
@@ -77,9 +84,54 @@ def test_what_became_worse_and_better_again(store: StatsStore) -> None:
     assert found(store) == []
 
 
-def test_confidence() -> None:
-    assert is_lower(4.0, 3.0, 0.0, 0.0)
-    assert is_lower(4.0, 3.0, 0.05, 0.05)
-    assert not is_lower(4.0, 3.0, 0.10, 0.10)
-    assert not is_lower(4.0, 3.7, 0.0, 0.0)
-    assert not is_lower(3.0, 4.0, 0.0, 0.0)
+def test_what_is_used_again_is_no_regression(store: StatsStore) -> None:
+    """Somebody tried a slower backend and went back."""
+    store.add(turns(GOOD) + turns(BAD, backend="flex"))
+    assert len(found(store)) == 2
+    store.add(turns(GOOD, 1))
+    assert found(store) == []
+
+
+def test_a_version_that_was_hardly_used_does_not_hide_what_came_before(store: StatsStore) -> None:
+    store.add(turns(GOOD) + turns(GOOD, 2, version="1.1") + turns(BAD, version="1.2"))
+    tau, _ = found(store)
+    assert tau.endswith("after version 1.0 became 1.2")
+
+
+def test_only_from_some_depth_on(store: StatsStore) -> None:
+    store.add(turns(GOOD, prompt=3000) + turns(GOOD) + turns(GOOD, version="2") + turns(BAD, prompt=3000, version="2"))
+    tau, _ = found(store)
+    assert tau.startswith("τ of p (prose, temperature 0, cpu, context 2048-4095) went")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error", "count", "lower"),
+    [(4.0, 3.0, 0.0, 9, True), (4.0, 3.0, 0.05, 9, True), (4.0, 3.0, 0.10, 9, False), (4.0, 3.7, 0.0, 9, False),
+     (3.0, 4.0, 0.0, 9, False), (4.0, 3.0, 0.07, 99, True), (4.0, 3.0, 0.07, 5, False), (4.0, 3.0, None, 9, False),
+     (4.0, 3.0, 0.0, 1, False)],
+)  # fmt: skip
+def test_confidence(before: float, after: float, error: float | None, count: int, lower: bool) -> None:
+    """The same error says less where fewer answers tell how large it is."""
+    assert is_lower(Estimate(before, error, count), Estimate(after, error, count)) == lower
+
+
+def simulated(chance: random.Random, count: int, factor: float) -> Estimate:
+    """τ of answers whose own τ varies by a fifth around 3 · factor."""
+    figures = Figures()
+    for _ in range(count):
+        passes = chance.randint(20, 120)
+        tokens = round(passes * 3 * factor * chance.lognormvariate(0, 0.2))
+        figures = figures.plus(Figures(turns=1, committed=tokens, passes=passes, committed_committed=tokens**2,
+                                       committed_passes=tokens * passes, passes_passes=passes**2))  # fmt: skip
+    assert figures.tau_estimate is not None
+    return figures.tau_estimate
+
+
+@pytest.mark.parametrize(
+    ("count", "factor", "least", "most"),
+    [(5, 1.0, 0, 0.05), (20, 1.0, 0, 0.02), (20, 0.9, 0, 0.10), (60, 0.85, 0.15, 1), (20, 0.7, 0.8, 1)],
+)
+def test_alarms_are_rarely_false_and_mostly_raised(count: int, factor: float, least: float, most: float) -> None:
+    chance = random.Random(count)
+    alarms = sum(is_lower(simulated(chance, count, 1.0), simulated(chance, count, factor)) for _ in range(300))
+    assert least <= alarms / 300 <= most

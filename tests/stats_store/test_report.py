@@ -15,6 +15,7 @@ from dflash_cli.stats_store.plot import write_plot
 from dflash_cli.stats_store.report import write_report
 from dflash_cli.stats_store.selection import Selection
 from dflash_cli.stats_store.store import StatsStore
+from tests.browser import Browser, needs_browser
 from tests.stats_store.rows import entry
 
 ALL = Selection()
@@ -62,6 +63,22 @@ def test_the_report_is_whole_and_needs_nothing_else(store: StatsStore, tmp_path:
     for heading in ("Acceptance lengths", "Survival", "Decoding time", "By pair", "By depth", "Definitions"):
         assert heading in text
     assert "speed-up not measured" in text
+
+
+@needs_browser
+def test_in_a_browser_the_report_can_be_looked_at(store: StatsStore, tmp_path: Path) -> None:
+    """Bars as long as what they stand for, nothing wider than the window, and nothing asked of anybody."""
+    with Browser(tmp_path) as browser:
+        browser.open(write_report(store, ALL, tmp_path / "report.html"))
+        # Survival of the first two places is 1/2, that of the third 0.
+        bars = "[...document.querySelectorAll('.bar div')].slice(2, 5).map(each => each.offsetWidth)"
+        first, second, third = browser.run(bars)
+        whole = browser.run("document.querySelector('.bar').clientWidth")
+        assert first == second == pytest.approx(whole / 2, abs=10)
+        assert third == 0
+        assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
+        assert browser.run("performance.getEntriesByType('resource').length") == 0
+        assert browser.shoot(tmp_path / "shot.png").stat().st_size > 5000
 
 
 @pytest.mark.parametrize(

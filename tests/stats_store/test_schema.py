@@ -11,8 +11,13 @@ import pytest
 from dflash_cli.stats_store import schema, store
 from dflash_cli.stats_store.figures import Figures
 from dflash_cli.stats_store.row import Baseline, Row
+from dflash_cli.stats_store.selection import Selection
 from dflash_cli.stats_store.store import StatsStore
+from dflash_cli.stats_store.views import blocks_of_turn, overview
+from tests.sessions import python
 from tests.stats_store.rows import entry
+
+OLD = Path(__file__).parent / "schema_1.sql"
 
 
 def columns(path: Path, table: str) -> list[str]:
@@ -25,31 +30,89 @@ def test_the_tables_are_what_the_code_writes_and_adds(tmp_path: Path) -> None:
     StatsStore(path).add([entry()])
     assert columns(path, "turns") == ["id", *(each.name for each in fields(Row))]
     assert columns(path, "baselines") == ["id", *(each.name for each in fields(Baseline))]
-    assert columns(path, "sums") == [*schema.DIMENSIONS, "first", *schema.SUMMED]
+    assert columns(path, "sums") == [*schema.DIMENSIONS, "first", "last", *schema.SUMMED]
     assert columns(path, "turn_sums") == columns(path, "sums")
     assert [each.name for each in fields(Figures)][: len(schema.SUMMED)] == list(schema.SUMMED)
 
 
-def test_an_older_file_becomes_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def old_file(path: Path) -> Path:
+    """A file as the first dflash left it: three turns, two baselines."""
+    with sqlite3.connect(path) as connection:
+        connection.executescript(OLD.read_text(encoding="utf-8"))
+        connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
+        connection.execute("PRAGMA user_version=1")
+    connection.close()
+    return path
+
+
+def shape(path: Path) -> list[tuple[str, list[str]]]:
+    """Tables, views and triggers, each with its columns."""
+    with sqlite3.connect(path) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master ORDER BY name")]
+    return [(name, columns(path, name)) for name in names]
+
+
+def test_a_file_of_the_first_schema_is_read_and_written(tmp_path: Path) -> None:
+    path = old_file(tmp_path / "stats.db")
+    old = StatsStore(path)
+    assert overview(old, Selection()).figures.turns == 3
+    assert [tuple(row) for row in old.query("SELECT id, pair, kind, adaptive, target_hash FROM turns")] == [
+        (1, "p", "prose", -1, ""), (2, "p", "code", -1, ""), (3, "q", "prose", -1, ""),
+    ]  # fmt: skip
+    assert blocks_of_turn(old, 2) == [[3, 2, 1, 2, 1.0, 2.0]]
+    # A baseline is of the weights that the turns of its target had.
+    assert [row["quantisation"] for row in old.query("SELECT * FROM baselines ORDER BY id")] == ["Q4_1", "none"]
+    assert overview(old, Selection()).figures.speedup == pytest.approx(6 / 15 * 1e3 / 100)
+    old.add([entry()])
+    assert old.query("SELECT MAX(id), SUM(turns), MAX(last) FROM turns, sums")[0]["MAX(last)"] == 4
+    old.close()
+    new = StatsStore(tmp_path / "new.db")
+    new.add([entry()])
+    assert shape(path) == shape(new.path)
+
+
+def test_several_processes_renew_an_old_file_at_once(tmp_path: Path) -> None:
+    path = old_file(tmp_path / "stats.db")
+    code = (
+        "import sys; from pathlib import Path; from dflash_cli.stats_store.store import StatsStore; "
+        "from tests.stats_store.rows import entry; sys.stdin.readline(); StatsStore(Path(sys.argv[1])).add([entry()])"
+    )
+    others = [python(code, str(path)) for _ in range(4)]
+    for each in others:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    for each in others:
+        each.communicate(timeout=120)
+        assert each.returncode == 0
+    assert StatsStore(path).query("SELECT SUM(turns) FROM sums")[0][0] == 7
+    assert not list(tmp_path.glob("*damaged*"))
+
+
+def test_sums_are_made_anew_after_a_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "stats.db"
     old = StatsStore(path)
-    old.add([entry(), entry(pair="q")])
+    old.add([entry(), entry([(1, 2)], pair="q"), entry(kind="code"), entry()])
+    before = [[tuple(row) for row in old.query(f"SELECT * FROM {table}")] for table in schema.SUM_TABLES]
+    assert all(before)
+    old.query("UPDATE sums SET turns = 99")
     old.close()
     wider = "ALTER TABLE turns ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';"
     monkeypatch.setattr(store, "MIGRATIONS", (*schema.MIGRATIONS, wider))
-    monkeypatch.setattr(store, "SCHEMA", 2)
+    monkeypatch.setattr(store, "SCHEMA", schema.SCHEMA + 1)
     new = StatsStore(path)
-    assert [tuple(row) for row in new.query("SELECT pair, mood FROM turns")] == [("p", "calm"), ("q", "calm")]
-    assert new.query("PRAGMA user_version")[0][0] == 2
+    assert [row["mood"] for row in new.query("SELECT mood FROM turns")] == ["calm"] * 4
+    assert new.query("PRAGMA user_version")[0][0] == schema.SCHEMA + 1
+    assert [[tuple(row) for row in new.query(f"SELECT * FROM {table}")] for table in schema.SUM_TABLES] == before
     new.add([entry()])
-    assert new.query("SELECT SUM(turns) FROM sums")[0][0] == 3
+    assert new.query("SELECT SUM(turns) FROM sums")[0][0] == 5
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "stats.db"
     StatsStore(path).add([entry()])
     monkeypatch.setattr(store, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE x (a); CREATE TABLE turns (a);"))
-    monkeypatch.setattr(store, "SCHEMA", 2)
+    monkeypatch.setattr(store, "SCHEMA", schema.SCHEMA + 1)
     with pytest.raises(Exception, match="already exists"):
         StatsStore(path).query("SELECT 1")
     monkeypatch.undo()

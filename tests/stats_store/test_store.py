@@ -15,7 +15,7 @@ import pytest
 from dflash_cli.errors import DFlashError
 from dflash_cli.stats_store.row import Baseline
 from dflash_cli.stats_store.schema import APPLICATION_ID, SCHEMA
-from dflash_cli.stats_store.store import StatsStore, rebuild_sums
+from dflash_cli.stats_store.store import StatsStore
 from tests.sessions import python
 from tests.stats_store.rows import entry
 
@@ -268,17 +268,6 @@ def test_prune_forgets_days_and_their_sums(path: Path) -> None:
     assert store.prune("2030-01-01") == 2
     store.add([entry()])
     assert store.query("SELECT MAX(id) FROM turns")[0][0] == 5  # a number is never given twice
-
-
-def test_sums_can_be_made_anew(path: Path) -> None:
-    store = StatsStore(path)
-    store.add([entry(), entry([(1, 2)], day="2026-02-01"), entry(kind="code")])
-    tables = ("sums", "length_sums", "position_sums")
-    before = [[tuple(row) for row in store.query(f"SELECT * FROM {table}")] for table in tables]
-    assert all(before)
-    store.query("UPDATE sums SET turns = 99")
-    rebuild_sums(store)
-    assert [[tuple(row) for row in store.query(f"SELECT * FROM {table}")] for table in tables] == before
 
 
 def test_the_file_says_whose_it_is(path: Path) -> None:

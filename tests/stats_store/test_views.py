@@ -64,7 +64,7 @@ def test_one_turn(store: StatsStore) -> None:
     store.add([entry([])])
     figures = overview(store, ALL).figures
     assert (figures.turns, figures.new_tokens, figures.tau, figures.tokens_per_s) == (1, 1, None, None)
-    assert figures.tau_error is figures.speed_error is None
+    assert figures.tau_estimate is figures.speed_estimate is None
 
 
 def test_groups_by_hand(store: StatsStore) -> None:
@@ -168,7 +168,8 @@ def test_the_error_of_a_ratio(pairs: list[tuple[int, int]]) -> None:
     ratio = above / below
     variance = sum((a - ratio * b) ** 2 for a, b in pairs) * len(pairs) / (len(pairs) - 1) / below**2
     assert figures.tau == Acceptance(above, below, 0, 0).tau == ratio
-    assert figures.tau_error == pytest.approx(variance**0.5 / ratio, abs=1e-6)
+    assert figures.tau_estimate is not None
+    assert figures.tau_estimate.error == pytest.approx(variance**0.5 / ratio, abs=1e-6)
 
 
 def test_sums_are_used_where_they_will_do() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dflash_cli.stats_store import watch as module
 from dflash_cli.stats_store.selection import Selection
@@ -56,6 +58,22 @@ def test_on_a_terminal_the_page_changes(path: Path, capfd: Any, monkeypatch: pyt
     assert len(pages) < 5  # not where nothing has changed
 
 
+def test_a_terminal_of_another_size_is_drawn_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "is_terminal", lambda _: True)
+    console = Console(file=io.StringIO(), force_terminal=True)
+    monkeypatch.setattr(module, "console_for", lambda _: console)
+    pages: list[int] = []
+    monkeypatch.setattr(module, "_page", lambda *_: pages.append(console.width) or "page")
+    widths = [80, 80, 40, 40, 90]
+
+    def is_over() -> bool:
+        console.width = widths.pop(0) if widths else console.width
+        return not widths
+
+    watch(StatsStore(path), Selection(), has_color=True, is_over=is_over)
+    assert pages == [80, 40]
+
+
 def test_ctrl_c_ends_it(path: Path) -> None:
     asked: list[int] = []
 
@@ -68,8 +86,6 @@ def test_ctrl_c_ends_it(path: Path) -> None:
 
 
 def test_the_page(path: Path) -> None:
-    from rich.console import Console
-
     store = StatsStore(path)
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
     console.print(module._page(store, Selection()))

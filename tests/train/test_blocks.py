@@ -53,7 +53,10 @@ def test_packing_keeps_everything_and_the_limit(sizes: list[int], most: int) -> 
 def test_revealed_slots_show_the_label_and_are_not_asked() -> None:
     docs = documents(4)
     row = make_row(docs, [draw_anchors(document, 20, generator(2)) for document in docs], 6, MASK)
-    shown = reveal(row, generator("reveal"))
+    shown = reveal(row, [generator("reveal", index) for index in range(len(docs))])
+    alone = make_row([docs[2]], [draw_anchors(docs[2], 20, generator(2))], 6, MASK)
+    own = row.owner == 2  # what is shown of a document does not depend on what shares its row
+    assert torch.equal(reveal(alone, [generator("reveal", 2)]).inputs, shown.inputs[own])
     is_shown = shown.inputs[:, 1:] != MASK
     assert is_shown.any()
     assert torch.equal(shown.counts, row.counts & ~is_shown)

@@ -57,7 +57,7 @@ def test_from_prompts_to_a_drafter_that_drafts(
     config = json.loads((out / "config.json").read_text())
     assert config["dflash_config"] == {"mask_token_id": 261, "target_layer_ids": [1, 3]}
     card = (out / "README.md").read_text()
-    assert f"| all | {best:.2f} |" in card
+    assert f"| all | 4 | {best:.2f} |" in card
     assert "| sums | 36 |" in card
     assert str(tmp_path) not in card
     with safe_open(out / "model.safetensors", framework="pt") as file:

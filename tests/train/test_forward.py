@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
 from backends.attention import Rule
 from backends.drafter import Drafter
@@ -14,8 +16,9 @@ from backends.linears import fuse_for_inference
 from dflash_cli.train.blocks import Row, draw_anchors, generator, make_row
 from dflash_cli.train.documents import Document
 from dflash_cli.train.features import FeatureReader, Features, groups, joined
-from dflash_cli.train.forward import TrainingForward, head_weight
-from dflash_cli.train.masks import Places, dense_mask, sees
+from dflash_cli.train.forward import TrainingForward
+from dflash_cli.train.masks import Places, block_places, context_places, dense_mask, sees
+from dflash_cli.train.row_attention import ByDocument, Flex
 from tests.test_drafter import KINDS
 from tests.tiny import MASK_ID, make_drafter, make_engine, make_target
 from tests.train.lessons import documents
@@ -30,7 +33,7 @@ def features_of(target: Any, docs: list[Document]) -> list[Features]:
 def slots(drafter: Drafter, target: Any, row: Row, features: list[Features]) -> torch.Tensor:
     """Logits [A, b - 1, V] of a row."""
     hidden = TrainingForward(drafter, target, 64)(row, joined(features).taps)
-    return drafter.scale_logits(hidden @ head_weight(target).T)
+    return drafter.scale_logits(hidden @ target.head_weight().T)
 
 
 def everywhere(docs: list[Document]) -> list[torch.Tensor]:
@@ -128,6 +131,17 @@ def test_another_block_or_document_changes_nothing(lesson: Any) -> None:
     assert changed(before, slots(drafter, target, row, other)) == [2, 3]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_flex_attention_and_dense_masks_give_the_same(kind: str) -> None:
+    """Its uncompiled form: the compiled one has a backward pass on GPUs only."""
+    target, drafter, docs = make_target(seed=3), make_drafter(seed=4, **KINDS[kind]), documents()
+    row, taps = make_row(docs, everywhere(docs), BLOCK, MASK_ID), joined(features_of(target, docs)).taps
+    flex = partial(Flex, kernel=flex_attention)
+    with torch.no_grad():
+        found, wanted = (TrainingForward(drafter, target, 64, each)(row, taps) for each in (flex, ByDocument))
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+
+
 def test_every_pair_of_rows_follows_the_rule() -> None:
     """The dense mask against the words of the method, one pair at a time."""
     docs = documents(2)
@@ -135,7 +149,7 @@ def test_every_pair_of_rows_follows_the_rule() -> None:
     context = [(0, p) for p in range(len(docs[0].ids))] + [(1, p) for p in range(len(docs[1].ids))]
     blocks = [(0, docs[0].start), (1, docs[1].start), (1, docs[1].start + 2)]
     for rule in (Rule(False), Rule(True), Rule(False, 5), Rule(True, 3)):
-        mask = dense_mask(rule, row, torch.float32)[0, 0]
+        mask = dense_mask(rule, block_places(row), context_places(row), 4, torch.float32)[0, 0]
         assert mask.shape == (12, len(context) + 12)
         for q in range(12):
             document, anchor = blocks[q // 4]
@@ -176,4 +190,4 @@ def test_a_packed_target_still_gives_its_head(kind: str) -> None:
         target.lm_head.weight = target.model.embed_tokens.weight
     wanted = target.lm_head.weight.clone()
     fuse_for_inference(target)
-    assert torch.equal(head_weight(target), wanted)
+    assert torch.equal(target.head_weight(), wanted)

@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from dflash_cli.train import loss as losses_module
 from dflash_cli.train.loss import d_pace_weights, decay_weights, proxy_tau, slot_losses
+from dflash_cli.train.loss_vocabulary import Compared
 from dflash_cli.train.recipe import Recipe, default_gamma
 from tests.tiny import make_drafter
 
@@ -65,8 +66,17 @@ def test_chunks_and_gradients_equal_the_plain_loss(
         wanted = F.cross_entropy(logits, labels, reduction="none")
     (wanted * outer).sum().backward()
     leaf = hidden.clone().requires_grad_()
-    found, hits = slot_losses(leaf, labels, teachers if taught else None, head, scale)
+    found, hits = slot_losses(leaf, teachers if taught else None, Compared(head, None, labels), scale)
     (found * outer).sum().backward()
     torch.testing.assert_close(found, wanted.detach(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(leaf.grad, plain.grad, atol=1e-5, rtol=1e-4)
     assert torch.equal(hits, logits.argmax(-1) == labels)
+
+
+def test_no_slot_at_all_is_no_loss() -> None:
+    """All slots of a small row may be shown with random masking."""
+    hidden = torch.zeros(0, 7).requires_grad_()
+    losses, hits = slot_losses(hidden, None, Compared(torch.ones(11, 7), None, torch.zeros(0).long()), lambda x: x)
+    losses.sum().backward()
+    assert len(losses) == len(hits) == 0
+    assert hidden.grad is not None

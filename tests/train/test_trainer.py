@@ -13,6 +13,7 @@ import torch
 
 from dflash_cli.errors import DFlashError
 from dflash_cli.train.data import Data
+from dflash_cli.train.documents import Mixture
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.shape import config_dict, make_drafter
@@ -98,7 +99,7 @@ def test_the_size_of_rows_changes_no_gradient(tmp_path: Path) -> None:
     for limit in (64, 5000):
         trainer = make_trainer(tmp_path / str(limit), replace(SHORT, row_tokens=limit, steps=1, eval_every=5))
         trainer.learner.optimizers.step = lambda _step: 0.0  # type: ignore[method-assign]
-        chosen = indices(0, trainer.recipe, len(trainer.data.train))
+        chosen = indices(0, trainer.recipe, trainer.data.mixture)
         rows = trainer.learner.rows([(epoch, index, trainer.data.train[index]) for epoch, index in chosen])
         loss, _ = trainer.learner.learn(rows, trainer.read([index for _, index in chosen]), 0)
         found.append((len(rows), loss.loss, {name: each.grad for name, each in trainer.learner.named.items()}))
@@ -111,7 +112,8 @@ def test_the_size_of_rows_changes_no_gradient(tmp_path: Path) -> None:
 
 def test_documents_come_once_an_epoch_in_new_orders() -> None:
     recipe = Recipe(prompts=("p",), batch=4)
-    seen = [each for step in range(6) for each in indices(step, recipe, 8)]
+    mixture = Mixture(documents(8), {})
+    seen = [each for step in range(6) for each in indices(step, recipe, mixture)]
     for epoch in range(3):
         assert sorted(index for found, index in seen if found == epoch) == list(range(8))
     assert [index for epoch, index in seen if epoch == 0] != [index for epoch, index in seen if epoch == 1]

@@ -1,0 +1,75 @@
+"""Answers made by several processes: each adds to a part of its own, and the first joins the parts."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_cli.errors import DFlashError
+from dflash_cli.train.corpus import AnswerFile
+from dflash_cli.train.data import ANSWERS, Read, answer_file, answer_missing, how_answered, missing_answers
+from dflash_cli.train.ranks import Ranks
+from dflash_cli.train.report import Reporter
+from dflash_cli.train.signals import Stop
+
+if TYPE_CHECKING:
+    from dflash_cli.model import Model
+    from dflash_cli.train.recipe import Recipe
+
+
+def answer_together(
+    read: Read, recipe: Recipe, model: Model, work: Path, report: Reporter, stop: Stop, ranks: Ranks
+) -> dict[str, list[int]]:
+    """Let the target answer what has no answer yet; all answers. Raises as `AnswerFile` and `answer_missing` do.
+
+    What an interrupted run left in parts, of however many processes, is joined first.
+    """
+    if ranks.first:
+        join_parts(recipe, model, work)
+    ranks.meet(stop)
+    answers = answer_file(recipe, model, work)
+    if ranks.alone:
+        answer_missing(read, answers, recipe, model, report, stop)
+        return answers.answers
+    missing = missing_answers(read, answers.answers)
+    if missing:
+        part = AnswerFile(work / _part(str(ranks.rank)), how_answered(recipe, model))
+        mine = [missing[i] for i in ranks.share([len(each.prompt_ids) + recipe.answer_tokens for each in missing])]
+        answer_missing(replace(read, wanted=mine), part, recipe, model, report, stop)
+        ranks.meet(stop)
+        if ranks.first:
+            join_parts(recipe, model, work)
+            report.tell(f"{len(missing)} answers made by {ranks.size} processes in all")
+        ranks.meet(stop)
+    return answer_file(recipe, model, work).answers
+
+
+def join_parts(recipe: Recipe, model: Model, work: Path) -> None:
+    """Move the lines of all parts to the whole file. Raises DFlashError where it cannot be written; nothing is lost."""
+    whole = answer_file(recipe, model, work)
+    for path in sorted(work.glob(_part("*"))):
+        AnswerFile(path, how_answered(recipe, model))  # checks it, and cuts off half a line
+        lines = path.read_bytes().splitlines(keepends=True)
+        new = [line for line in lines if json.loads(line)["key"] not in whole.answers]
+        _append(whole.path, b"".join(new))
+        whole.answers.update((json.loads(line)["key"], []) for line in new)
+        path.unlink()
+        path.with_suffix(".json").unlink(missing_ok=True)
+
+
+def _part(name: str) -> str:
+    return f"{Path(ANSWERS).stem}-{name}.jsonl"
+
+
+def _append(path: Path, data: bytes) -> None:
+    try:
+        with path.open("ab") as file:
+            path.chmod(0o600)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise DFlashError(f"cannot write {path}: {error.strerror}; the answers in it are kept") from error

@@ -1,0 +1,113 @@
+"""What a training run leaves for others: the best drafter so far with its card, and the curve at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from dflash_cli.bench.machine import in_words, machine
+from dflash_cli.errors import DFlashError
+from dflash_cli.train.card import Trained
+from dflash_cli.train.curve import Point, show_curve
+from dflash_cli.train.data import Data
+from dflash_cli.train.draft_vocabulary import most_frequent
+from dflash_cli.train.metrics import Metrics
+from dflash_cli.train.output import write_card, write_drafter
+from dflash_cli.train.recipe import Recipe
+from dflash_cli.train.report import Reporter
+
+if TYPE_CHECKING:
+    from dflash_cli.model import Model
+
+
+@dataclass
+class State:
+    """Where a run stands. `tokens`: answer tokens of the documents used so far; `seconds`: spent in steps.
+
+    `measured`: the step that was last measured. `curve`: (step, tokens, tau) of each measurement. `best`: when the
+    weights that are shipped were measured, and their figures.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best_tau: float = 0.0
+    best_step: int | None = None
+    measured: int | None = None
+    curve: list[Point] = field(default_factory=list)
+    best: dict[str, Any] = field(default_factory=dict)
+
+
+class Shipping:
+    """Writes the folder that `--draft` takes, and keeps its card true to the run."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        model: Model,
+        raw: dict[str, Any],
+        data: Data,
+        out: Path,
+        metrics: Metrics,
+        report: Reporter,
+        num_steps: int,
+        device: str,
+    ) -> None:
+        self.recipe, self.model, self.raw, self.data = recipe, model, raw, data
+        self.out, self.metrics, self.report = out, metrics, report
+        self.num_steps, self.device = num_steps, device
+        self.draft_ids = self._draft_ids()
+
+    def _draft_ids(self) -> list[int] | None:
+        """What the drafter is to draft, None for the whole vocabulary."""
+        size, vocab_size = self.recipe.draft_vocabulary, self.model.target.config.vocab_size
+        if size is None or size >= vocab_size:
+            return None
+        return most_frequent(self.data.answers, size, vocab_size, self.model.codec.stop_ids)
+
+    def ship(
+        self, state: State, weights: dict[str, Tensor], tau: float, figures: dict[str, Any], curve: list[Point]
+    ) -> None:
+        """Write the weights that were just measured as the best so far, and note that in `state`.
+
+        A disk that does not take them costs nothing but at the end of the run, where it raises DFlashError.
+        """
+        best = {"step": state.step, "tokens": state.tokens, "seconds": state.seconds, "figures": figures}
+        try:
+            write_drafter(self.out, self.raw, weights, self._trained(best, curve), self.draft_ids)
+        except DFlashError as error:
+            if state.step >= self.num_steps:
+                raise  # the same command measures and ships these weights again
+            self.report.tell(f"warning: {error}; training goes on")
+            return
+        state.best_tau, state.best_step, state.best = tau, state.step, best
+
+    def conclude(self, state: State) -> None:
+        """Show the curve, and let the card know the whole run."""
+        self.metrics.close()
+        show_curve(state.curve, self.metrics.entries(), self.metrics.path.with_name("curve.svg"), self.report)
+        if not state.best:
+            return
+        try:
+            write_card(self.out, self.raw, self._trained(state.best, state.curve))
+        except DFlashError as error:
+            self.report.tell(f"warning: {error}; the model card does not know the end of the run")
+
+    def _trained(self, best: dict[str, Any], curve: list[Point]) -> Trained:
+        return Trained(
+            config=self.model.config,
+            target=self.model.pair.target,
+            thinking=self.model.thinking,
+            machine=in_words(machine(self.device)),
+            recipe=self.recipe,
+            data=self.data,
+            step=best["step"],
+            tokens=best["tokens"],
+            seconds=best["seconds"],
+            measured=best["figures"],
+            curve=curve,
+            entries=self.metrics.entries(),
+        )

@@ -1,0 +1,83 @@
+"""Prompt files: plain text in both readings, and what raw mode makes of a text that is too long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_cli.errors import DFlashError
+from dflash_cli.train.documents import given_answer
+from dflash_cli.train.prompts import TrainingPrompt, paragraphs, read_prompts
+from dflash_cli.train.raw_text import as_beginning, cut
+from tests.tiny import make_target
+from tests.train.lessons import RECIPE, make_model
+
+
+def texts(path: Path, text: str) -> list[tuple[str, str]]:
+    path.write_bytes(text.encode())
+    found = list(read_prompts((str(path),), None))
+    assert all(isinstance(each, TrainingPrompt) and each.is_text for each in found)
+    return [(each.name.rpartition(" ")[2], each.messages[-1]["content"]) for each in found]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\ntwo\n", [("1", "one"), ("2", "two")]),
+        ("\none\r\ntwo", [("2", "one"), ("3", "two")]),
+        ("a\n  b\n\n\nc\n", [("1", "a\n  b"), ("5", "c")]),
+        ("a\r\nb\r\n \r\nc", [("1", "a\nb"), ("4", "c")]),
+        ('{"prompt": "no JSON here"}', [("1", '{"prompt": "no JSON here"}')]),
+        ("\n \n", []),
+    ],
+)
+def test_blank_lines_part_prompts_else_lines_do(tmp_path: Path, text: str, expected: list[tuple[str, str]]) -> None:
+    assert texts(tmp_path / "p.txt", text) == expected
+
+
+@given(st.text(alphabet="ab \n\r", max_size=40))
+def test_paragraphs_lose_no_word_and_are_never_blank(text: str) -> None:
+    found = [part for _, part in paragraphs(text)]
+    assert all(part.strip() for part in found)
+    assert "".join("".join(found).split()) == "".join(text.split())
+
+
+def test_a_text_has_the_system_prompt_and_its_files_name(tmp_path: Path) -> None:
+    (tmp_path / "tales.TXT").write_text("Once")
+    (found,) = read_prompts((str(tmp_path / "tales.TXT"),), "Be brief.")
+    assert isinstance(found, TrainingPrompt)
+    assert [message["role"] for message in found.messages] == ["system", "user"]
+    assert found.source == "tales"
+
+
+def test_a_text_file_of_a_judged_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mbpp.txt").write_text("Once")
+    with pytest.raises(DFlashError, match="never train on it"):
+        list(read_prompts((str(tmp_path / "mbpp.txt"),), None))
+
+
+@given(st.text(alphabet="ab \n", min_size=2, max_size=30), st.integers(0, 40))
+def test_a_cut_is_a_shorter_beginning_between_words_where_it_can_be(text: str, length: int) -> None:
+    part = cut(text, length)
+    assert 1 <= len(part) < len(text)
+    assert text.startswith(part)
+    assert len(part) <= max(1, length)
+
+
+def test_raw_text_leaves_room_for_its_answer_or_is_halved(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "tokenizer", make_target()).with_config(raw=True)
+    recipe = replace(RECIPE, max_tokens=40, answer_tokens=15)
+    text = "four and forty words " * 10
+    prompt = TrainingPrompt("p", ({"role": "user", "content": text},), "s", is_text=True)
+    beginning = as_beginning(prompt, recipe, model).messages[-1]["content"]
+    assert text.startswith(beginning)
+    assert 20 <= len(model.encode([{"role": "user", "content": beginning}])) <= 25
+    short = replace(prompt, messages=({"role": "user", "content": "The capital of France is"},))
+    assert as_beginning(short, recipe, model) == short
+    kept = as_beginning(short, replace(recipe, keep_answers=True), model)
+    assert (kept.messages[-1]["content"], kept.answer) == ("The capital", " of France is")
+    assert given_answer(model, kept) == list(b" of France is")
