@@ -26,10 +26,13 @@ QUANTISATIONS = ("none", "int8", "int4")
 """How the weights of a target's projections and head can be kept."""
 
 AUTO = {
-    "cpu": ("eager", "it starts at once, `compile` needs a warm-up"),
+    "cpu": ("eager", "starts at once; compile is faster after a warm-up"),
     "cuda": ("eager", "`compile` and `flex` have not been tried on a GPU yet"),
 }
 """Device type -> what `auto` takes there, and why."""
+
+
+AS_ASKED = "as asked"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def choose_backend(name: str, device: str) -> Choice:
         return Choice(*AUTO.get(device, ("eager", f"the only one for {device}")))
     if name not in BACKENDS:
         raise ValueError(f"unknown backend {name!r}; this version has: auto, {', '.join(BACKENDS)}")
-    return Choice(name, "as asked")
+    return Choice(name, AS_ASKED)
 
 
 def create_backend(

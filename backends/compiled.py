@@ -155,6 +155,7 @@ class CompiledEngine(Engine):
             progress(done, len(shapes))
             with self.rows_kept(length - num_rows, length), self._explaining():
                 self._warm(kind, num_rows, length)
+                self.write_waiting_context()  # while what it overwrites is kept
         progress(len(shapes), len(shapes))
         self.is_warm = self.layers.is_complete = True
 
@@ -185,9 +186,11 @@ class CompiledEngine(Engine):
         """ids [B, T] -> logits, by the pass of the shortest length that holds all live rows."""
         live = max(start) + ids.shape[1]
         length = next(each for each in self.lengths if each >= live)
-        run = self.recordings if self.records else self._pass
+        placed = on_device(start, self.device)
         with self._counting():
-            return run(kind, length, ids, on_device(start, self.device))
+            if self.records:
+                return self.recordings(kind, length, ids, placed)
+            return self._pass(kind, length, ids, placed, start)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -208,9 +211,11 @@ class CompiledEngine(Engine):
         if self.is_warm:
             self.recompiles += num_graphs() + len(self.recordings) - made
 
-    def _pass(self, kind: str, length: int, ids: Tensor, start: Tensor) -> Tensor:
-        """The same for a `start` [B] on the device: nothing here depends on any other number of the host."""
-        span = FixedSpan(start, ids.shape[1], length)
+    def _pass(
+        self, kind: str, length: int, ids: Tensor, start: Tensor, known_start: Sequence[int] | None = None
+    ) -> Tensor:
+        """The same for a `start` [B] on the device: nothing that is compiled or recorded depends on `known_start`."""
+        span = FixedSpan(start, ids.shape[1], length, known_start)
         if kind == "draft":
             return self._draft_pass(ids[:, 0], span, self.layers)
         return self._verify_pass(ids, span, self.layers)

@@ -147,13 +147,14 @@ class Engine:
 
     def _write_context(self, drafter: Drafter, tapped: Tensor, ids: Tensor, span: Span) -> None:
         """Plain decoding does without the drafter for long: its rows wait until there are many, or a draft comes."""
-        if not (self._defers and span.num_rows == 1 and span.start is not None):
+        if not (self._defers and span.num_rows == 1 and span.known_start is not None):
             self.write_waiting_context()
             drafter.write_context(ids, tapped, span, self.tools)
             return
-        if self._waiting and self._waiting[-1][0] != span.start[0] - 1:
+        place = span.known_start[0]
+        if self._waiting and self._waiting[-1][0] != place - 1:
             self.write_waiting_context()
-        self._waiting.append((span.start[0], ids, tapped))
+        self._waiting.append((place, ids, tapped))
         if len(self._waiting) == CONTEXT_ROWS:
             self.write_waiting_context()
 

@@ -29,6 +29,7 @@ class Span:
         self, start: Sequence[int], num_rows: int, device: torch.device, row: int = 0, length: int | None = None
     ) -> None:
         self.start, self.row = list(start), row
+        self.known_start: Sequence[int] | None = self.start
         self.live = max(self.start) + num_rows
         self.length = self.live if length is None else length
         self._place(on_device(self.start, device), num_rows)
@@ -72,8 +73,10 @@ class FixedSpan(Span):
     """A span of all batch rows whose `start` [B] only the device knows: what is computed depends on no host number
     but `length`, so that it can be compiled, or recorded once and replayed anywhere."""
 
-    def __init__(self, start: Tensor, num_rows: int, length: int) -> None:
+    def __init__(self, start: Tensor, num_rows: int, length: int, known_start: Sequence[int] | None = None) -> None:
+        """`known_start`: the same on the host, where it is at hand; nothing of the pass depends on it."""
         self.start, self.live, self.row, self.length = None, None, 0, length
+        self.known_start = known_start
         self._place(start, num_rows)
 
 

@@ -68,8 +68,11 @@ def _int8_rows(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _dense_int8(x: Tensor, rows: Tensor, scale: Tensor) -> Tensor:
-    """x [n, in] -> [n, out] through a matrix made for this product alone."""
-    return F.linear(x, rows.to(x.dtype)) * scale
+    """x [n, in] -> [n, out] through a matrix made for this product alone.
+
+    Scaled before the product: sums of the codes as they are do not fit float16.
+    """
+    return F.linear(x, rows.to(x.dtype).mul_(scale.unsqueeze(1)))
 
 
 def in_digits(x: Tensor, rows: Tensor, scale: Tensor) -> Tensor:

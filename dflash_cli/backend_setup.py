@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backends import COMPILED, create_backend
+from backends import AS_ASKED, COMPILED, choose_backend, create_backend
 from dflash_cli.fetch_progress import steps
 from dflash_cli.paths import cache_dir, ensure_private
 
 if TYPE_CHECKING:
+    from backends import Choice
     from backends.base import Backend
     from backends.drafter import Drafter
     from dflash_cli.model import Model
 
 TEST_ROWS = 128  # cache rows of the eager twin that a block is compared with
+
+
+def backend_in_words(choice: Choice) -> str:
+    """`eager backend (it starts at once ...)`: the reason only where `auto` chose it."""
+    return f"{choice.name} backend" + ("" if choice.reason == AS_ASKED else f" ({choice.reason})")
 
 
 def ready_backend(
@@ -24,8 +30,9 @@ def ready_backend(
     Raises BackendUnavailable where it cannot run here or computes something else than eager.
     """
     name, max_len = model.config.backend, model.max_len
+    chosen = choose_backend(name, model.target.model.embed_tokens.weight.device.type).name
     # Compiled code is loaded from there: nobody else may write to it.
-    artefacts = ensure_private(cache_dir() / "compiled") if name in COMPILED else None
+    artefacts = ensure_private(cache_dir() / "compiled") if chosen in COMPILED else None
     backend = create_backend(
         name, model.target, drafter, max_len=max_len, batch_size=batch_size, cache_from=before, artefacts=artefacts
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from dflash_cli.answer_text import Said
+from dflash_cli.backend_setup import backend_in_words
 from dflash_cli.chat_commands import is_command, run_command, unescape
 from dflash_cli.chat_input import Input, open_input
 from dflash_cli.chat_screen import PlainAnswer, Screen, shows_thinking
@@ -75,7 +76,7 @@ def ready_line(conversation: Conversation) -> str:
     backend = decoder.backend
     parts = [
         decoder.block_in_words,
-        f"{backend.name} backend",
+        backend_in_words(backend.choice),
         f"context {backend.max_len}",
     ]
     if model.codec.supports_thinking:

@@ -78,7 +78,8 @@ def shares_target(model: Model, config: Config) -> bool:
     device = pick_device(config.device)
     pair = find_pair(config.model or _default_model(device), config.draft)
     dtype = pick_dtype(config.dtype, device)
-    return pair.target == model.pair.target and _lies_on(model.target, device, dtype, config.quantize)
+    same = pair.target == model.pair.target and model.target.quantize == config.quantize
+    return same and _lies_on(model.target, device, dtype)
 
 
 def estimated_bytes(model: Model, config: Config) -> int:
@@ -120,12 +121,10 @@ def _find(config: Config) -> Found:
 
 def _held(model: Model, found: Found) -> tuple[Target | None, Drafter | None]:
     """Target and drafter of `model` as far as they are the ones found, in the same precision and place."""
-    if not _lies_on(model.target, found.device, found.dtype, found.quantize):
+    if not _lies_on(model.target, found.device, found.dtype):
         return None, None
-    return (
-        model.target if model.pair.target == found.pair.target else None,
-        model.drafter if model.pair.drafter == found.pair.drafter else None,
-    )
+    same = model.pair.target == found.pair.target and model.target.quantize == found.quantize
+    return model.target if same else None, model.drafter if model.pair.drafter == found.pair.drafter else None
 
 
 def _drafts(drafter: Drafter, ids: torch.Tensor | None) -> bool:
@@ -135,10 +134,10 @@ def _drafts(drafter: Drafter, ids: torch.Tensor | None) -> bool:
     return torch.equal(drafter.head.ids.cpu(), ids.long())
 
 
-def _lies_on(target: Target, device: torch.device, dtype: torch.dtype, quantize: str) -> bool:
+def _lies_on(target: Target, device: torch.device, dtype: torch.dtype) -> bool:
     weight = target.model.embed_tokens.weight
     is_there = weight.device == torch.empty(0, device=device).device
-    return is_there and weight.dtype == dtype and target.quantize == quantize
+    return is_there and weight.dtype == dtype
 
 
 def _plan(found: Found, batch_size: int, loaded: tuple[bool, bool], *, has_head: bool) -> MemoryPlan:

@@ -251,6 +251,7 @@ class Runner:
             "device": str(backend.device),
             "dtype": _dtype(decoder),
             "quantize": backend.quantize,
+            "recompiles": backend.recompiles,
             "block_size": decoder.width,
             "acceptance": stats.acceptance(),
             "timings": stats.timings(),

@@ -157,11 +157,12 @@ def fold_turns(turns: list[Any], kind: str, turn: Any) -> None:
 
 @dataclass(frozen=True)
 class SavedTurn:
-    """A turn of a saved chat: when it ended (UTC) and the record of the pair that answered."""
+    """A turn of a saved chat: when it ended (UTC), the record of the pair that answered and the system prompt then."""
 
     turn: Turn
     time: str
     pair: Record
+    system: str | None
 
 
 @dataclass
@@ -192,7 +193,7 @@ class SessionState:
             fold_turns(
                 self.saved_turns,
                 kind,
-                SavedTurn(turn or turn_from_record(record), time, self.pair) if is_turn else None,
+                SavedTurn(turn or turn_from_record(record), time, self.pair, self.system) if is_turn else None,
             )
 
     def other_pair(self, model: Model) -> str:

@@ -72,6 +72,12 @@ class File(Kind):
             raise self.wrong(value) from None
 
 
+class Folder(File):
+    """A path of a folder."""
+
+    metavar = "DIR"
+
+
 class Choice(Kind):
     """One of a few words."""
 

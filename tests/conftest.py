@@ -12,6 +12,8 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
 # Read once, when torch is imported: tiny models gain nothing by threads, and those of two processes block each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Else setuptools puts its own distutils in place of the one that torch's compiler has imported by then, and fails.
+os.environ.setdefault("SETUPTOOLS_USE_DISTUTILS", "stdlib")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     # In a script's background Ctrl-C is ignored, by all that is started there too; here it is what is tested.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from backends import Choice
+from backends import AS_ASKED, Choice
 from backends.engine import Engine
 
 Propose = Callable[[list[int], int], list[int]]
@@ -29,7 +29,7 @@ class ScriptedBackend:
     device = torch.device("cpu")
     dtype = torch.float32
     batch_size = 1
-    choice = Choice("scripted", "a test")
+    choice = Choice("scripted", AS_ASKED)
     widths = None
     took_over = False
     draft_ids = None
@@ -88,7 +88,7 @@ class ScriptedBackend:
 class DraftedBy:
     """A real engine whose drafts come from `propose`: perfect, hostile or anything else, at any block size."""
 
-    choice = Choice("drafted-by", "a test")
+    choice = Choice("drafted-by", AS_ASKED)
     widths = None
     took_over = False
     draft_ids = None

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import backends
-from backends import eager
+from backends import choose_backend, eager
 from backends.base import BackendUnavailable
 from backends.engine import Engine
+from dflash_cli.backend_setup import backend_in_words
 from dflash_cli.config import Config
 from dflash_cli.conversation import Conversation
 from dflash_cli.loading import load
@@ -106,3 +107,8 @@ def test_a_backend_that_computes_something_else_is_refused(
         conversation.adopt(replace(conversation.model, config=replace(conversation.model.config, backend="warm")))
     assert conversation.decoder.backend.name == "eager"
     assert conversation.ask("two").stats.reused_tokens >= turn.stats.prompt_tokens
+
+
+def test_only_what_auto_chose_has_a_reason() -> None:
+    assert backend_in_words(choose_backend("eager", "cpu")) == "eager backend"
+    assert backend_in_words(choose_backend("auto", "cpu")).startswith("eager backend (starts at once")

@@ -61,6 +61,20 @@ def compare(fast: Engine, eager: Engine, starts: list[int], tolerance: float) ->
 
 
 @needs_compiler
+def test_context_of_plain_steps_waits_here_too(warm: CompiledEngine) -> None:
+    """One row at a time it would cost more than the rest of a step with small weights."""
+    eager = make_engine(*PAIR, max_len=MAX_LEN)
+    for engine in (warm, eager):
+        engine.write_waiting_context()
+        engine.prefill(IDS[:50], 0)
+        for at in range(50, 55):
+            engine.verify(IDS[None, at : at + 1], [at])
+    assert [place for place, *_ in warm._waiting] == [50, 51, 52, 53, 54]
+    compare(warm, eager, [55], 1e-4)
+    assert not warm._waiting
+
+
+@needs_compiler
 def test_warming_up_keeps_the_cache_and_blocks_equal_eager(warm: CompiledEngine) -> None:
     eager = make_engine(*PAIR, max_len=MAX_LEN)
     eager.prefill(IDS[:400], 0)

@@ -37,11 +37,14 @@ def test_only_what_is_clearly_below_every_band_is_told(lengths: list[int], told:
     assert (acceptance_hint(QWEN, lengths, PLAIN) is not None) is told
 
 
+WEAK = replace(SMALL, expected=(("math", 2.0, 2.7), ("chat", 1.1, 1.5)))
+
+
 def test_a_weak_pair_is_given_time() -> None:
     """One block in ten adds a token: 20 without any prove nothing, 40 are just enough, sqrt(0.1 / 40) = 0.05."""
-    assert acceptance_hint(SMALL, [1] * 20, PLAIN) is None
-    assert acceptance_hint(SMALL, [1] * 39, PLAIN) is None
-    assert acceptance_hint(SMALL, [1] * 41, PLAIN) is not None
+    assert acceptance_hint(WEAK, [1] * 20, PLAIN) is None
+    assert acceptance_hint(WEAK, [1] * 39, PLAIN) is None
+    assert acceptance_hint(WEAK, [1] * 41, PLAIN) is not None
 
 
 def test_the_hint_is_one_line_with_figures() -> None:

@@ -45,6 +45,17 @@ def matrix(rows: int = 100, columns: int = 96) -> Tensor:
     return weight
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rows", [1, 9, 65, 200])
+def test_large_sums_fit_float16(method: str, rows: int) -> None:
+    """Codes up to 127 times an input of 30 would not, were they scaled only afterwards."""
+    generator = torch.Generator().manual_seed(5)
+    weight, x = torch.rand(64, 96, generator=generator) * 0.05, torch.full((rows, 96), 30.0, dtype=torch.float16)
+    y = KINDS[method](weight, torch.float16, CPU)(x)
+    torch.testing.assert_close(y.float(), x.float() @ weight.T, rtol=0.03, atol=0.1)
+    assert y.max() > 80
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_int8_is_within_half_a_step_of_each_weight(dtype: torch.dtype) -> None:
     weight = matrix()

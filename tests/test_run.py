@@ -25,7 +25,7 @@ from tests.tiny import write_pair
 
 KEYS = [
     "text", "ids", "finish_reason", "prompt_tokens", "new_tokens", "reused_tokens", "target", "drafter", "backend",
-    "device", "dtype", "quantize", "block_size", "acceptance", "timings",
+    "device", "dtype", "quantize", "recompiles", "block_size", "acceptance", "timings",
 ]  # fmt: skip
 TIMINGS = ["ttft_ms", "prefill_ms", "draft_ms", "verify_ms", "other_ms", "decode_s", "tokens_per_s"]
 

@@ -65,7 +65,10 @@ class TurnKeeper:
 
     def remember_baselines(self, baselines: Iterable[Baseline]) -> str:
         """Keep what plain decoding was measured at; a remark for people, or ""."""
-        self._baselines += baselines
+        try:
+            self._baselines += baselines
+        except Exception as err:  # they are made as they are taken
+            return self._tell(err)
         return self.write()
 
     def write(self) -> str:

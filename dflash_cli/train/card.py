@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from dflash_cli.train.recipe import CHOICES, Recipe
 from dflash_cli.train.report import duration
 
 LOG_ROWS = 40
+MARKUP = re.compile(r"[\\`|\[\]]")  # what a backslash makes plain in a table's cell
 RELEASED_KEYS = {"mask_token_id", "target_layer_ids"}  # of dflash_config: with these alone others can load it
 
 
@@ -136,9 +138,7 @@ def _training(_raw: dict[str, Any], trained: Trained) -> Iterable[str]:
     recipe = trained.recipe
     yield "## Training"
     yield ""
-    yield "````"  # longer than a fence in a system prompt
-    yield printable(command_line(recipe, trained.config, trained.target))
-    yield "````"
+    yield from _fenced(printable(command_line(recipe, trained.config, trained.target)))
     yield ""
     yield (
         f"{trained.step} steps, {trained.tokens:,} answer tokens, {duration(trained.seconds)} on {trained.machine}; "
@@ -186,6 +186,13 @@ def _choices(_raw: dict[str, Any], trained: Trained) -> Iterable[str]:
     yield from _table(("choice", "value"), rows)
 
 
+def _fenced(text: str) -> Iterable[str]:
+    """A code block that no line of the text can end."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return fence, text, fence
+
+
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
     yield _row(head)
     yield "|" + "---|" * len(head)
@@ -194,5 +201,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[st
 
 def _row(cells: Sequence[object]) -> str:
     """Names of sources come from files: no cell may end its row, or hold markup."""
-    texts = (printable(str(each)).replace("\n", " ").replace("|", r"\|").replace("<", "&lt;") for each in cells)
+    plain = (printable(str(each)).replace("\n", " ") for each in cells)
+    texts = (MARKUP.sub(r"\\\g<0>", each).replace("<", "&lt;") for each in plain)
     return "| " + " | ".join(texts) + " |"

@@ -55,7 +55,7 @@ def check(
                     return measured
     raise DFlashError(
         f"check failed: after {CHECK_STEPS} steps on {len(documents)} documents, {_figures(measured)}; expected all "
-        "drafts accepted. Look at the sample with --verbose, or try a larger --lr"
+        "drafts accepted. Try a larger --lr"
     )
 
 

@@ -164,6 +164,9 @@ class Run:
             require_tensorboard()
         if self.recipe.push_to_hub is not None:
             check_hub(self.recipe.push_to_hub, public=self.recipe.public, offline=self.config.offline)
+            if self.config.system:
+                who = "everyone" if self.recipe.public else "those who may see it"
+                self.report.tell(f"the model card in {self.recipe.push_to_hub} will show {who} your system prompt")
 
     def _set_threads(self) -> None:
         import torch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from dflash_cli.config import SETTINGS, Config, Setting
@@ -14,8 +14,9 @@ from dflash_cli.models import PAIRS
 from dflash_cli.setting_kinds import File, Switch
 from dflash_cli.sources import SourceKind, parse_source
 from dflash_cli.train.recipe import CHOICES, Recipe
+from dflash_cli.train.source_kinds import Address
 
-CONFIG = ("device", "dtype", "system", "thinking", "chat_template", "raw")
+CONFIG = ("device", "dtype", "quantize", "system", "thinking", "chat_template", "raw")
 """Settings, besides the model, that decide what is learned."""
 
 
@@ -26,9 +27,21 @@ def command_line(recipe: Recipe, config: Config, target: str) -> str:
         words += _words(SETTINGS[name], getattr(config, name))
     for name, choice in CHOICES.items():
         words += _words(choice, getattr(recipe, name))
-    processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by torchrun
-    start = ["dflash"] if processes == 1 else ["torchrun", f"--nproc-per-node={processes}", "-m", "dflash_cli"]
-    return shlex.join([*start, "train-drafter", *words, "--out", "DIR"])
+    return shlex.join([*_start(os.environ), "train-drafter", *words, "--out", "DIR"])
+
+
+def _start(environ: Mapping[str, str]) -> list[str]:
+    """The program, or what starts as many processes as there are now, on as many machines."""
+    size = int(environ.get("WORLD_SIZE", "1"))  # set by torchrun
+    if size == 1:
+        return ["dflash"]
+    local = environ.get("LOCAL_WORLD_SIZE", "")  # other launchers may not set it
+    each = int(local) if local.isascii() and local.isdigit() and int(local) else size
+    several: list[str] = []
+    if each < size:
+        machines = -(-size // each)
+        several = [f"--nnodes={machines}", "--rdzv-backend=c10d", "--rdzv-endpoint=HOST:PORT"]
+    return ["torchrun", *several, f"--nproc-per-node={min(each, size)}", "-m", "dflash_cli"]
 
 
 def without_place(model: str) -> str:
@@ -46,9 +59,18 @@ def shown(choice: Setting, value: Any) -> str:
     """A choice's value as a flag takes it, without the places of files and servers."""
     if isinstance(value, tuple):
         return ",".join(str(each) for each in value)
-    if "://" in str(value):
+    if isinstance(choice.kind, Address):
         return "URL"
+    if choice.name == "engine_model":
+        return _last_part(value)
     return Path(value).name if isinstance(choice.kind, File) else str(value)
+
+
+def _last_part(name: str) -> str:
+    """A server's name for its model: the last part of a path, which says where it lies there, else all of it."""
+    paths = (PurePosixPath(name), PureWindowsPath(name))
+    absolute = next((path for path in paths if path.is_absolute()), None)
+    return name if absolute is None else absolute.name
 
 
 def _words(choice: Setting, value: Any) -> Iterator[str]:

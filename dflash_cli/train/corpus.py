@@ -44,7 +44,7 @@ class AnswerFile:
     """
 
     def __init__(self, path: Path, how: dict[str, Any]) -> None:
-        """Raises DFlashError where the file was made differently, or holds a damaged line before its last."""
+        """Raises DFlashError where the file was made differently, or it or the one beside it is damaged."""
         self.path = path
         ensure_private(path.parent)
         self._check_how(path.with_suffix(".json"), how)
@@ -56,7 +56,12 @@ class AnswerFile:
         if not sidecar.is_file():
             write_private(sidecar, json.dumps(how, indent=1).encode())
             return
-        found = json.loads(sidecar.read_bytes())
+        try:
+            found = json.loads(sidecar.read_bytes())
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise DFlashError(f"{sidecar} is damaged; remove it and {self.path.name}, and the answers are made again")
         for key in how:
             if found.get(key) != how[key]:
                 raise DFlashError(

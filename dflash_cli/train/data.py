@@ -20,16 +20,19 @@ from dflash_cli.train.documents import (
     SHORTEST_ANSWER,
     Document,
     Mixture,
+    encoded,
     given_answer,
+    longest,
     make_document,
     read_corpus,
     split,
     without_repeats,
 )
-from dflash_cli.train.prompts import BadLine, TrainingPrompt, read_prompts
+from dflash_cli.train.precision import precision, quantised
+from dflash_cli.train.prompts import BadLine, TrainingPrompt, read_prompts, refused
 from dflash_cli.train.raw_text import as_beginning, check_template
 from dflash_cli.train.report import Reporter
-from dflash_cli.train.saved_chats import CHATS, SavedChats
+from dflash_cli.train.saved_chats import CHATS, SOURCE, SavedChats
 from dflash_cli.train.signals import Stop
 from dflash_cli.train.synthesis import PromptFile
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from dflash_cli.train.recipe import Recipe
 
 LISTED = 20  # bad lines told one by one
+CONTEXT = "the target's context"
 ANSWERS, WRITTEN = "answers.jsonl", "prompts.jsonl"
 
 
@@ -77,10 +81,12 @@ class Data:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any token of the data."""
+        """Changes with any token of the data, and with what its weights are of."""
         digest = hashlib.sha256()
         for document in [*self.train, *self.held]:
             digest.update(document.start.to_bytes(4, "big") + document.ids.tobytes())
+        if self.weights:
+            digest.update(repr(self.mixture.parts).encode())
         return digest.hexdigest()
 
     @property
@@ -92,35 +98,35 @@ class Data:
 def read_files(recipe: Recipe, model: Model, written: PromptFile, report: Reporter) -> Read:
     """All files and the prompts the target has written, checked and encoded; saved chats, as `written` lies.
 
-    Raises DFlashError for bad lines, unless they may be skipped, and for a target that takes no messages.
+    Raises DFlashError for bad lines, unless they may be skipped, and for a target that takes no messages; UsageError
+    for a weight of no source, and for saved chats, also of an earlier run's file, in what everyone will see.
     """
     check_template(model)
     read = Read()
     for entry in read_corpus(recipe.corpus, model):
         if isinstance(entry, BadLine):
             read.bad.append(entry.reason)
-        elif document := make_document(*entry, recipe.max_tokens):
+        elif document := make_document(*entry, longest(recipe, model)):
             read.documents.append(document)
-    for prompt in chain(read_prompts(recipe.prompts, model.config.system), written.prompts(model, recipe.synthesize)):
-        try:
-            _add_prompt(read, prompt, recipe, model)
-        except DFlashError as error:
-            read.bad.append(str(error))
+    asked = chain(read_prompts(recipe.prompts, model.config.system), written.prompts(model, recipe.synthesize))
+    to_measure = read_prompts(recipe.eval_prompts, model.config.system)
+    read.bad += refused(asked, lambda prompt: _add_prompt(read, prompt, recipe, model))
+    read.bad += refused(to_measure, lambda prompt: _add_measured(read, prompt, recipe, model))
     if recipe.from_sessions:
         _add_chats(read, SavedChats(written.path.with_name(CHATS)), recipe, model, report)
-    for prompt in read_prompts(recipe.eval_prompts, model.config.system):
-        if isinstance(prompt, BadLine):
-            read.bad.append(prompt.reason)
-        else:
-            prompt = as_beginning(prompt, recipe, model) if prompt.is_text and model.config.raw else prompt
-            read.measured_on.append(_document_to_measure(model.encode(prompt.messages), prompt.source))
     _tell_bad(read, recipe, report)
     _check_weights(read, recipe)
+    if recipe.public and SOURCE in _sources(read):
+        raise UsageError(f"{SOURCE!r} and --public: a drafter may repeat your saved chats; leave one of them out")
     return read
 
 
+def _sources(read: Read) -> set[str]:
+    return {each.source for each in read.documents} | {each.source for each in read.wanted}
+
+
 def _check_weights(read: Read, recipe: Recipe) -> None:
-    known = sorted({each.source for each in read.documents} | {each.source for each in read.wanted})
+    known = sorted(_sources(read))
     for name in recipe.source_weights:
         if name not in known:
             hint = nearest(name, known) or f"; there are {', '.join(known)}"
@@ -128,37 +134,37 @@ def _check_weights(read: Read, recipe: Recipe) -> None:
 
 
 def _add_prompt(read: Read, prompt: TrainingPrompt | BadLine, recipe: Recipe, model: Model) -> None:
-    if isinstance(prompt, BadLine):
-        raise DFlashError(prompt.reason)
-    if prompt.is_text and model.config.raw:
-        prompt = as_beginning(prompt, recipe, model)
-    ids = _fitting(model.encode(prompt.messages), prompt.name, recipe)
+    prompt = _usable(prompt, recipe, model)
+    ids = encoded(model, prompt.messages, prompt.name)
+    _check_length(ids, prompt.name, *min((recipe.max_tokens, "--max-tokens"), (model.max_len, CONTEXT)))
     if not recipe.keep_answers:
         read.wanted.append(Wanted(prompt.messages, ids, prompt.source))
-    elif document := make_document(ids, given_answer(model, prompt), prompt.source, recipe.max_tokens):
+    elif document := make_document(ids, given_answer(model, prompt), prompt.source, longest(recipe, model)):
         read.documents.append(document)
+
+
+def _add_measured(read: Read, prompt: TrainingPrompt | BadLine, recipe: Recipe, model: Model) -> None:
+    prompt = _usable(prompt, recipe, model)
+    ids = encoded(model, prompt.messages, prompt.name)
+    _check_length(ids, prompt.name, model.max_len, CONTEXT)
+    read.measured_on.append(Document(array("i", ids), len(ids), prompt.source))
+
+
+def _usable(prompt: TrainingPrompt | BadLine, recipe: Recipe, model: Model) -> TrainingPrompt:
+    if isinstance(prompt, BadLine):
+        raise DFlashError(prompt.reason)
+    return as_beginning(prompt, recipe, model) if prompt.is_text and model.config.raw else prompt
 
 
 def _add_chats(read: Read, chats: SavedChats, recipe: Recipe, model: Model, report: Reporter) -> None:
     """What cannot be used is told and left out: a chat is no file that could be corrected."""
-    unused = []
-    for prompt in chats.prompts(model):
-        try:
-            _add_prompt(read, prompt, recipe, model)
-        except DFlashError as error:
-            unused.append(str(error))
-    if unused:
+    if unused := refused(chats.prompts(model), lambda prompt: _add_prompt(read, prompt, recipe, model)):
         report.tell(f"left out: {len(unused)} turns of saved chats, such as {unused[0]}")
 
 
-def _fitting(ids: list[int], name: str, recipe: Recipe) -> list[int]:
-    if len(ids) + SHORTEST_ANSWER > recipe.max_tokens:
-        raise DFlashError(f"{name}: the prompt has {len(ids)} tokens and --max-tokens is {recipe.max_tokens}")
-    return ids
-
-
-def _document_to_measure(ids: list[int], source: str) -> Document:
-    return Document(array("i", ids), len(ids), source)
+def _check_length(ids: list[int], name: str, most: int, limit: str) -> None:
+    if len(ids) + SHORTEST_ANSWER > most:
+        raise DFlashError(f"{name}: the prompt has {len(ids)} tokens and {limit} is {most}")
 
 
 def _tell_bad(read: Read, recipe: Recipe, report: Reporter) -> None:
@@ -176,7 +182,8 @@ def how_answered(recipe: Recipe, model: Model) -> dict[str, Any]:
     return {
         "engine": None if recipe.engine is None else "server",
         "target": model.pair.target,
-        "dtype": None if recipe.engine else str(model.target.model.embed_tokens.weight.dtype).removeprefix("torch."),
+        "dtype": None if recipe.engine else precision(model.target)["dtype"],
+        "quantize": None if recipe.engine else quantised(model.target),
         "thinking": model.thinking,
         "template": hashlib.sha256(repr(model.encode([{"role": "user", "content": "x"}])).encode()).hexdigest()[:16],
         "answer_tokens": recipe.answer_tokens,

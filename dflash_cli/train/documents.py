@@ -7,6 +7,7 @@ import hashlib
 import random
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from dflash_cli.train.prompts import BadLine, TrainingPrompt, read_lines, source
 if TYPE_CHECKING:
     from dflash_cli.model import Model
     from dflash_cli.text import Message
+    from dflash_cli.train.recipe import Recipe
 
 SHORTEST_ANSWER = 2  # an anchor and a token after it to predict
 
@@ -50,12 +52,32 @@ def prompt_key(ids: Iterable[int]) -> str:
     return hashlib.sha256(array("i", ids).tobytes()).hexdigest()[:16]
 
 
+def longest(recipe: Recipe, model: Model) -> int:
+    """Most tokens of a document: as many as were asked for, where the target's context holds them."""
+    return min(recipe.max_tokens, model.max_len)
+
+
 def make_document(
     prompt_ids: Sequence[int], answer_ids: Sequence[int], source: str, max_tokens: int
 ) -> Document | None:
     """A document cut to `max_tokens`, or None where nothing is left to learn from."""
     ids = array("i", [*prompt_ids, *answer_ids][:max_tokens])
     return Document(ids, len(prompt_ids), source) if len(ids) - len(prompt_ids) >= SHORTEST_ANSWER else None
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Says of an error where what it is about came from."""
+    try:
+        yield
+    except DFlashError as error:
+        raise DFlashError(f"{name}: {error}") from None
+
+
+def encoded(model: Model, messages: Sequence[Message], name: str) -> list[int]:
+    """`Model.encode` with errors that begin with `name`."""
+    with named(name):
+        return model.encode(messages)
 
 
 def read_corpus(files: Sequence[str], model: Model) -> Iterator[tuple[list[int], list[int], str] | BadLine]:
@@ -68,7 +90,7 @@ def read_corpus(files: Sequence[str], model: Model) -> Iterator[tuple[list[int],
         good = isinstance(answer, list) and all(type(each) is int and 0 <= each < size for each in answer)
         if not isinstance(answer, list) or not good:
             raise DFlashError(f"{where}: answer_ids is no list of token ids below {size}; expected those of the target")
-        return model.encode(messages), answer, source_of(where, entry, file)
+        return encoded(model, messages, where), answer, source_of(where, entry, file)
 
     for file in files:
         yield from read_lines(file, functools.partial(parse, file))
@@ -81,11 +103,12 @@ def given_answer(model: Model, prompt: TrainingPrompt) -> list[int]:
     if not prompt.answer:
         raise DFlashError(f"{prompt.name} has no answer to keep: its last message is the user's")
     if model.config.raw:
-        return model.codec.encode_answer(prompt.answer)
+        with named(prompt.name):
+            return model.codec.encode_answer(prompt.answer)
     messages: list[Message] = [*prompt.messages, {"role": "assistant", "content": prompt.answer}]
-    before = model.encode(prompt.messages)
-    after = model.encode([*messages, {"role": "user", "content": "."}])[len(before) :]
-    whole = model.encode([*messages, {"role": "user", "content": "."}])[: len(before)]
+    before = encoded(model, prompt.messages, prompt.name)
+    ids = encoded(model, [*messages, {"role": "user", "content": "."}], prompt.name)
+    whole, after = ids[: len(before)], ids[len(before) :]
     end = next((i for i, each in enumerate(after) if each in model.codec.stop_ids), None)
     if whole != before or end is None:
         raise DFlashError(

@@ -18,6 +18,7 @@ from dflash_cli.fetch_progress import megabytes
 from dflash_cli.paths import ensure_private, write_private
 from dflash_cli.train.documents import Document
 from dflash_cli.train.features import FeatureReader, Features
+from dflash_cli.train.precision import quantised
 from dflash_cli.train.ranks import Ranks
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.signals import Stop
@@ -91,7 +92,8 @@ class FeatureCache:
         digest = hashlib.sha256()
         for document in self.documents:
             digest.update(len(document.ids).to_bytes(4, "big") + document.ids.tobytes())
-        weight = self.reader.target.model.embed_tokens.weight.detach()
+        target = self.reader.target
+        weight, kept = target.model.embed_tokens.weight.detach(), quantised(target)
         return {
             "documents": digest.hexdigest(),
             "taps": list(self.reader.taps),
@@ -99,6 +101,8 @@ class FeatureCache:
             "dtype": str(weight.dtype),
             # Cheap, and another target's differ.
             "target": hashlib.sha256(weight[:: max(1, len(weight) // 64)].float().cpu().numpy().tobytes()).hexdigest(),
+            # A quantised target has the plain one's embedding.
+            **({"quantize": kept} if kept else {}),
         }
 
     def _num_shards(self) -> int:

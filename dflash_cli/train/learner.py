@@ -108,7 +108,7 @@ class Learner:
         (normaliser,) = self.ranks.total([sum(float(self._static_weights(row).sum()) for _, row in rows)])
         figures = StepFigures()
         for group, row in rows:
-            random = generator("vocabulary", self.recipe.seed, step, group[0])
+            random = generator("vocabulary", self.recipe.seed, step, row.documents[0].key)
             loss = self._row_loss(row, joined([features[index] for index in group]), figures, random)
             loss = loss / max(normaliser, 1e-9)
             figures.loss += float(loss.detach())

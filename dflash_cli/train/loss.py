@@ -21,7 +21,7 @@ Scale = Callable[[Tensor], Tensor]
 
 
 class SlotLosses(NamedTuple):
-    """Of n slots: the loss of each, with a gradient, and whether no token was likelier than the label."""
+    """Of n slots: the loss of each, with a gradient, and whether its label was the likeliest of those compared with."""
 
     losses: Tensor
     hits: Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,20 +90,36 @@ def read_lines(file: str, parse: Callable[[str, dict[str, Any]], Entry]) -> Iter
             yield BadLine(str(error))
 
 
+def refused(prompts: Iterable[TrainingPrompt | BadLine], add: Callable[[TrainingPrompt | BadLine], None]) -> list[str]:
+    """`add(prompt)` of each, and why of those it did not take (DFlashError)."""
+    reasons = []
+    for prompt in prompts:
+        try:
+            add(prompt)
+        except DFlashError as error:
+            reasons.append(str(error))
+    return reasons
+
+
 def source_of(where: str, entry: dict[str, Any], file: str) -> str:
     """The line's own `source`, or its file's name. Raises DFlashError for a set that drafters are judged on."""
-    source = entry.get("source", Path(file).stem)
-    if not isinstance(source, str):
-        raise DFlashError(f"{where}: source is a JSON {type(source).__name__}; expected text")
+    source = _text(where, "source", entry.get("source", Path(file).stem))
     if any(name in source.lower() for name in JUDGED_ON):
         raise DFlashError(f"{where} comes from {source!r}, a set that drafters are judged on: never train on it")
     return source
 
 
+def _text(where: str, key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise DFlashError(f"{where}: {key} is a JSON {type(value).__name__}; expected text")
+    return value
+
+
 def _prompt(file: str, system: str | None, where: str, entry: dict[str, Any]) -> TrainingPrompt:
     source = source_of(where, entry, file)
     messages, answer = _turns(where, entry)
-    prompt = TrainingPrompt(where, messages_of(where, messages, entry.get("system") or system), source, answer)
+    own = _text(where, "system", entry["system"]) if entry.get("system") is not None else None
+    prompt = TrainingPrompt(where, messages_of(where, messages, own or system), source, answer)
     if not prompt.messages[-1]["content"].strip():
         raise DFlashError(f"{where} has an empty prompt: there is nothing to answer")
     return prompt
@@ -135,6 +151,6 @@ def _sharegpt(where: str, turns: Any) -> list[Any]:
     if not good:
         raise DFlashError(f"{where}: conversations is no list of objects with from and value")
     for turn in turns:
-        if turn.get("from") not in SHAREGPT:
+        if not isinstance(turn.get("from"), str) or turn["from"] not in SHAREGPT:
             raise DFlashError(f"{where}: a turn is from {turn.get('from')!r}; expected {', '.join(SHAREGPT)}")
     return [{"role": SHAREGPT[turn["from"]], "content": turn.get("value")} for turn in turns]

@@ -16,6 +16,7 @@ from dflash_cli.train.report import Reporter
 
 FILES = ("config.json", "model.safetensors", DRAFT_VOCABULARY, "README.md")
 TAG = "dflash"
+WEIGHTS = (".safetensors", ".gguf", ".bin")
 WRITERS = ("admin", "write", "contributor")
 
 
@@ -59,6 +60,8 @@ def push(folder: Path, repo: str, report: Reporter, *, public: bool) -> None:
     api = HfApi()
     with _explained(repo):
         api.create_repo(repo, private=not public, exist_ok=True)
+        # One that was there stays as it was, and may have changed since it was asked, hours ago.
+        _check_contents(repo, api.model_info(repo), public)
         # Of an earlier drafter nothing may stay that this one does not have.
         names = list(FILES)
         done = api.upload_folder(
@@ -86,7 +89,7 @@ def _check_rights(repo: str, who: dict[str, Any]) -> None:
 
 def _check_contents(repo: str, info: Any, public: bool) -> None:
     """A model that is no drafter is not replaced, and what is meant to be private is shown to no one."""
-    weights = any(each.rfilename.endswith(".safetensors") for each in info.siblings or [])
+    weights = any(each.rfilename.lower().endswith(WEIGHTS) for each in info.siblings or [])
     if weights and TAG not in (info.tags or []):
         raise DFlashError(f"{repo} on the hub holds weights and is not tagged {TAG!r}; choose another name")
     if not info.private and not public:

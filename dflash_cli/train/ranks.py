@@ -1,7 +1,8 @@
 """The processes of a training run, one a device: who does what, and how they agree.
 
 Each process holds the whole drafter and learns from its share of a step's documents. Gradients are summed once a step,
-in fp32 under one normaliser, so every process makes the very move that one process alone would make. This is what
+in fp32 under one normaliser, so every process makes the very move that one process alone would make (but for the sample
+of `--loss-vocabulary`, which belongs to a row, and rows are packed from a process's own documents). This is what
 DistributedDataParallel does, without its wrapper: that hooks one forward pass, and a step here has several. FSDP2 would
 shard the weights, and Muon needs whole matrices: they would have to be gathered for each move. A drafter is small: one
 of 1 B weights takes 12 GB with its gradients and Muon's state.
@@ -10,7 +11,7 @@ of 1 B weights takes 12 GB with its gradients and Muon's state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -156,5 +157,8 @@ class Ranks:
             return
         if error is not None:
             self.notes.leave(error)
+        if error is None:
+            with suppress(RuntimeError):  # another that failed has told why
+                torch.distributed.barrier()  # nobody hangs up while another is still at work
         if error is None or isinstance(error, KeyboardInterrupt):  # after a failure this may wait for ever
             torch.distributed.destroy_process_group()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dflash_cli.errors import DFlashError
+from dflash_cli.train.documents import longest
 from dflash_cli.train.prompts import TrainingPrompt
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def as_beginning(prompt: TrainingPrompt, recipe: Recipe, model: Model) -> Traini
     """
     *before, last = prompt.messages
     whole = text = last["content"]
-    room = recipe.max_tokens - min(recipe.answer_tokens, recipe.max_tokens // 2)
+    most = longest(recipe, model)
+    room = most - min(recipe.answer_tokens, most // 2)
     if recipe.keep_answers:
         text = cut(text, len(text) // 2)
     while (count := len(model.encode([*before, {"role": "user", "content": text}]))) > room and len(text) > 1:

@@ -13,7 +13,7 @@ from typing import Any
 from dflash_cli.config import setting, settings_of
 from dflash_cli.config_file import read_table
 from dflash_cli.errors import UsageError
-from dflash_cli.setting_kinds import Choice, File, Kind, Number, Switch, Text, Whole
+from dflash_cli.setting_kinds import Choice, File, Folder, Kind, Number, Switch, Text, Whole
 from dflash_cli.train.source_kinds import Address, SourceWeight, is_this_machine, split_weight
 
 GAMMAS = ((8, 4.0), (10, 5.0), (16, 7.0))  # block size -> decay, as published (arXiv 2602.06036, A.1)
@@ -133,7 +133,7 @@ class Recipe:
     )
     init: str = setting("random", Choice("random", "target"), "Where the first weights come from.", "drafter", "--init")
     warm_start: str | None = setting(
-        None, File(), "Begin with this drafter; it decides the shape.", "drafter", "--warm-start"
+        None, Folder(), "Begin with this drafter; it decides the shape.", "drafter", "--warm-start"
     )
     loss: str = setting("ce", Choice("ce", "d-pace", "kl"), "What is minimised.", "training", "--loss")
     loss_vocabulary: int | None = setting(
@@ -175,7 +175,11 @@ class Recipe:
         False, Switch(), "Write the figures for TensorBoard, too.", "output", "--tensorboard/--no-tensorboard"
     )
     push_to_hub: str | None = setting(
-        None, Text("REPO"), "Put the trained drafter into this hub repository.", "output", "--push-to-hub"
+        None,
+        Text("REPO"),
+        "Put the trained drafter into this hub repository; its card holds your system prompt.",
+        "output",
+        "--push-to-hub",
     )
     public: bool = setting(
         False, Switch(), "Let everyone see that repository (default: private).", "output", "--public/--private"

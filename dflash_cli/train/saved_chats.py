@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError
 from dflash_cli.paths import write_private
 from dflash_cli.session_records import SavedTurn
@@ -33,14 +34,23 @@ class SavedChats:
         self.path, self.store = path, store or SessionStore()
 
     def copy(self, report: Reporter) -> None:
-        """Write the copy, once. Raises DFlashError where there is no saved chat, or it cannot be written."""
+        """Write the copy, once. Raises DFlashError where no saved chat has a turn, or it cannot be written."""
         if self.path.is_file():
             return
         lines = [json.dumps(entry) for entry in self._entries(report)]
         if not lines:
-            raise DFlashError(f"there is no saved chat in {self.store.folder}; `dflash chat` saves them")
+            self._tell_none()
         write_private(self.path, "".join(f"{line}\n" for line in lines).encode())
         report.tell(f"{len(lines)} turns of saved chats copied to {self.path}")
+
+    def _tell_none(self) -> NoReturn:
+        count, where = len(self.store.names()), self.store.folder
+        if not count:
+            raise DFlashError(f"there is no saved chat in {where}; `dflash chat` saves them")
+        raise DFlashError(
+            f"there is no turn to learn from: each chat in {where} ({count} found) is empty or cannot be read; "
+            "`dflash sessions list` shows them"
+        )
 
     def prompts(self, model: Model) -> Iterator[TrainingPrompt]:
         """Each turn that was not empty. Raises DFlashError for a damaged line of the copy."""
@@ -53,6 +63,7 @@ class SavedChats:
             try:
                 entry: dict[str, Any] = json.loads(line)
                 entry["messages"][-1]["content"], entry["name"], entry["thought"], entry["target"]
+                entry["raw"], entry["chat_template"]
             except (ValueError, KeyError, TypeError, IndexError):
                 raise DFlashError(f"{self.path} line {number} is damaged; remove that file, it is made again") from None
             yield entry
@@ -66,9 +77,7 @@ class SavedChats:
                 continue
             if reading.problem:
                 report.tell(f"{reading.problem}; what comes before is used")
-            system, before = reading.state.system, list[Message]()
-            if system:
-                before.append({"role": "system", "content": system})
+            before = list[Message]()
             for number, saved in enumerate(reading.state.saved_turns, 1):
                 if saved.turn.prompt.strip():
                     yield _entry(f"turn {number} of the chat {name!r}", before, saved)
@@ -76,21 +85,27 @@ class SavedChats:
 
 
 def _entry(name: str, before: list[Message], saved: SavedTurn) -> dict[str, Any]:
-    turn = saved.turn
+    turn, settings = saved.turn, saved.pair.get("settings")
+    settings = settings if isinstance(settings, dict) else {}
+    system: list[Message] = [{"role": "system", "content": saved.system}] if saved.system else []
     return {
         "name": name,
-        "messages": [*before, {"role": "user", "content": turn.prompt}],
+        "messages": [*system, *before, {"role": "user", "content": turn.prompt}],
         "answer": None if turn.interrupted else turn.answer,
         "answer_ids": turn.stats.ids,
         "thought": bool(turn.thinking),
         "target": saved.pair.get("target"),
+        "raw": settings.get("raw", Config.raw),
+        "chat_template": settings.get("chat_template", Config.chat_template),
     }
 
 
 def _prompt(entry: dict[str, Any], model: Model) -> TrainingPrompt:
-    """The very ids of an answer are kept where this target gave it in this thinking mode, else its text without the
-    thinking: another template may leave that out."""
+    """The very ids of an answer are kept where this target gave it in this thinking mode by this template, else its
+    text without the thinking: another template may leave that out."""
+    config = model.config
     same = entry["target"] == model.pair.target and model.thinking in (None, entry["thought"])
+    same = same and (entry["raw"], entry["chat_template"]) == (config.raw, config.chat_template)
     ids = tuple(entry["answer_ids"]) if same and entry.get("answer_ids") else None
     messages: list[Message] = entry["messages"]
     return TrainingPrompt(entry["name"], tuple(messages), SOURCE, entry.get("answer"), ids)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Answer = tuple[Wanted, list[int], str]  # prompt, answer ids, why it ended
 LLAMA_CPP = "llamacpp"  # `owned_by` of its models
 SEED_BITS = 31  # what every server takes
 COMPARED = 96  # ids of an answer that are compared with the target's own
@@ -48,31 +49,46 @@ class Served:
         self.encoded = 0
         """Answers whose ids were made from their text."""
 
-    def answers(self, wanted: Sequence[Wanted], check: Callable[[], None]) -> Iterator[tuple[Wanted, list[int], str]]:
-        """(prompt, answer ids, why it ended), as they finish; `check()` may raise to stop. Raises DFlashError."""
+    def answers(self, wanted: Sequence[Wanted], check: Callable[[], None]) -> Iterator[Answer]:
+        """(prompt, answer ids, why it ended), as they finish; `check()` may raise to stop. Raises DFlashError.
+
+        None comes before the first ones were compared with what the target itself would have said.
+        """
         self.report.tell(f"answers come from {self.name} at {self.server.address}")
-        compared = self.recipe.temperature > 0  # what was drawn need not be the likeliest
-        for each, ids, reason in as_finished(self._answer, wanted, self.recipe.rows, check, self.server.closing):
-            if not compared and len(ids) >= FEWEST_COMPARED:
-                self._compare(each, ids)
-                compared = True
-            yield each, ids, reason
+        # What was drawn need not be the likeliest.
+        held: list[Answer] | None = [] if self.recipe.temperature == 0 else None
+        for answer, is_encoded in as_finished(self._answer, wanted, self.recipe.rows, check, self.server.closing):
+            self.encoded += is_encoded
+            if held is None:
+                yield answer
+                continue
+            held.append(answer)
+            if len(answer[1]) >= FEWEST_COMPARED or _num_ids(held) >= COMPARED:
+                self._compare(held)
+                yield from held
+                held = None
+        if held:
+            if _num_ids(held) >= FEWEST_COMPARED:
+                self._compare(held)
+            else:
+                self.report.tell("warning: the answers are too short to tell whether the server has the target")
+            yield from held
         if self.encoded:
             self.report.tell(
                 f"warning: the server sends no token ids: those of {self.encoded} answers were made from their text, "
                 "and may be others than the target chose"
             )
 
-    def _answer(self, each: Wanted) -> tuple[Wanted, list[int], str]:
+    def _answer(self, each: Wanted) -> tuple[Answer, bool]:
+        """An answer, and whether its ids were made from its text."""
         choice = self.server.complete(self._body(each))
         reason = choice.get("finish_reason")
         if reason not in ("stop", "length"):
             where = f"the server {self.server.address}"
             raise DFlashError(f"{where} ended an answer with {reason!r}; expected stop or length")
-        ids = self._sent_ids(choice)
-        if ids is None:
-            ids = self._encoded_ids(choice, reason)
-        return each, self._ended(ids, choice, reason), reason
+        sent = self._sent_ids(choice)
+        ids = self._encoded_ids(choice, reason) if sent is None else sent
+        return (each, self._ended(ids, choice, reason), reason), sent is None
 
     def _body(self, each: Wanted) -> dict[str, Any]:
         """Everything that a server or a checkpoint's own defaults could decide otherwise is said."""
@@ -115,7 +131,6 @@ class Served:
         text = choice.get("text")
         if not isinstance(text, str):
             raise DFlashError(f"the server {self.server.address} sent an answer without text; is it OpenAI-compatible?")
-        self.encoded += 1
         # A character that the limit cut in half comes as U+FFFD.
         return self.model.codec.encode_answer(text.rstrip("\ufffd") if reason == "length" else text)
 
@@ -129,28 +144,38 @@ class Served:
         end = told if type(told) is int and told in stops else self.end
         return ids if reason != "stop" or end is None else [*ids, end]
 
-    def _compare(self, each: Wanted, ids: list[int]) -> None:
+    def _compare(self, answers: Sequence[Answer]) -> None:
         """Raises DFlashError where the target itself would have said something else."""
-        share = own_share(self.model, each.prompt_ids, ids[:COMPARED])
+        own = compared = 0
+        for each, ids, _ in reversed(answers):  # the last one is the long one, if any
+            begin = ids[: COMPARED - compared]
+            if begin:
+                own += num_own(self.model, each.prompt_ids, begin)
+                compared += len(begin)
+        share = own / compared
         if share < OWN_SHARE:
             raise DFlashError(
                 f"{self.name} at {self.server.address} does not answer as {self.model.pair.target}: "
-                f"{share:.0%} of the first answer's tokens are the target's own; {_OTHER}"
+                f"{share:.0%} of the first answers' tokens are the target's own; {_OTHER}"
             )
 
 
 _OTHER = "another model is loaded there; load the target there, or name it with --engine-model"
 
 
-def own_share(model: Model, prompt_ids: Sequence[int], answer_ids: Sequence[int]) -> float:
-    """Share of the answer's ids that the target finds likeliest where they stand."""
+def _num_ids(answers: Sequence[Answer]) -> int:
+    return sum(len(ids) for _, ids, _ in answers)
+
+
+def num_own(model: Model, prompt_ids: Sequence[int], answer_ids: Sequence[int]) -> int:
+    """How many of the answer's ids the target finds likeliest where they stand."""
     *before, last = prompt_ids
     backend = create_backend("eager", model.target, None, max_len=len(prompt_ids) + len(answer_ids), batch_size=1)
     if before:
         backend.prefill(on_device(before, backend.device), 0)
     block = on_device([last, *answer_ids[:-1]], backend.device).unsqueeze(0)
     own: list[int] = backend.verify(block, [len(before)])[0].argmax(-1).tolist()
-    return sum(mine == theirs for mine, theirs in zip(own, answer_ids, strict=True)) / len(answer_ids)
+    return sum(mine == theirs for mine, theirs in zip(own, answer_ids, strict=True))
 
 
 def _end_of_turn(model: Model) -> int | None:

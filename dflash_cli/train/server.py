@@ -21,6 +21,7 @@ DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # before each further try: a server t
 LONGEST_DELAY = 60.0
 PASSING = (408, 425, 429, 500, 502, 503, 504)  # states that may be over soon
 SHOWN = 300  # characters of what a server says
+ABORTED = "abort"  # how an answer ends that the server gave up
 
 
 class ServerError(DFlashError):
@@ -72,18 +73,23 @@ class Server:
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """The first choice of a completion; what may pass is tried again. Raises DFlashError."""
-        for delay in (*DELAYS, None):
+        for delay in DELAYS:
             try:
-                choices = self._request("/completions", body, ANSWER_SECONDS).get("choices")
-                break
+                return self._choice(body)
             except ServerError as error:
-                if delay is None or not error.passing:
+                if not error.passing or self.closing.wait(min(LONGEST_DELAY, error.after or delay)):
                     raise
-                if self.closing.wait(min(LONGEST_DELAY, error.after or delay)):
-                    raise
+        return self._choice(body)
+
+    def _choice(self, body: dict[str, Any]) -> dict[str, Any]:
+        choices = self._request("/completions", body, ANSWER_SECONDS).get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             raise DFlashError(f"the server {self.address} sent an answer without choices; is it OpenAI-compatible?")
-        return choices[0]
+        choice: dict[str, Any] = choices[0]
+        if choice.get("finish_reason") == ABORTED:
+            told = f"the server {self.address} ended an answer with {ABORTED!r}; expected stop or length: see its log"
+            raise ServerError(told, passing=True)
+        return choice
 
     def _request(self, path: str, body: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", "User-Agent": "dflash"}
@@ -96,11 +102,15 @@ class Server:
                 found = json.loads(response.read())
         except urllib.error.HTTPError as error:
             raise self._refused(path, error) from None
+        except TimeoutError:  # while it was waited for; one of connecting comes as URLError
+            advice = "is it still starting?" if body is None else "lower --rows or --answer-tokens"
+            told = f"the server {self.address} gave no answer within {seconds:g} s; {advice}"
+            raise ServerError(told, passing=False) from None
         except (OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             why = self._line(str(reason) or type(reason).__name__)
             told = f"the server {self.address} cannot be reached ({why}); start it, or correct --engine"
-            raise ServerError(told, passing=True) from None
+            raise ServerError(told, passing=not isinstance(reason, TimeoutError)) from None
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
@@ -123,6 +133,10 @@ class Server:
         wait = error.headers.get("Retry-After", "")
         after = float(wait) if wait.isascii() and wait.isdigit() else None
         told = f"{where} answers with status {error.code}: {said}"
+        if error.code == 400:
+            told += "; if it is too long, raise the server's context, or lower --max-tokens/--answer-tokens"
+        elif 300 <= error.code < 400 and (there := self._line(error.headers.get("Location", ""))):
+            told = f"{where} answers with status {error.code} and points to {there}; correct --engine"
         return ServerError(told, passing=error.code in PASSING, after=after)
 
     def _line(self, text: str) -> str:

@@ -193,11 +193,11 @@ def _copy(parameter: nn.Parameter, path: Path | None, name: str) -> None:
 
 
 def warm_config(folder: Path, pair: Pair, target: TargetConfig) -> dict[str, Any]:
-    """The `config.json` of the drafter to begin with. Raises DFlashError where it does not fit the target."""
+    """The `config.json` of the drafter to begin with, without its place. Raises DFlashError where it does not fit."""
     raw = read_json(folder / "config.json")
     try:
         config = DrafterConfig.from_dict(raw)
     except CheckpointError as error:
         raise DFlashError(f"--warm-start {folder}: {error}") from None
     check_pair(Pair(pair.name, pair.target, str(folder), pair.thinking, (), ""), target, config, None)
-    return raw
+    return {key: value for key, value in raw.items() if not key.startswith("_")}  # such as _name_or_path

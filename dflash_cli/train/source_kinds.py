@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from urllib.parse import urlsplit
 
 from dflash_cli.setting_kinds import Kind, Number
@@ -16,18 +17,23 @@ class Address(Kind):
     metavar = "URL"
 
     def check(self, value: object) -> str:
-        """See Kind."""
+        """See Kind. What was found is not shown: it may hold a password or a key."""
+        wrong = ValueError(f"found another value; expected {self.expected}")
         if not isinstance(value, str):
-            raise self.wrong(value)
+            raise wrong
         try:
             parts = urlsplit(value)
+        except ValueError:  # a bracket that is not closed
+            raise wrong from None
+        if parts.username is not None or parts.password is not None or parts.query:
+            what = "a query" if parts.username is None and parts.password is None else "a user or password"
+            raise ValueError(f"found an address with {what}; put a key into the variable DFLASH_ENGINE_KEY")
+        try:
             good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         except ValueError:  # a port that is no number
-            raise self.wrong(value) from None
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("found an address with a user or password; put a key into the variable DFLASH_ENGINE_KEY")
-        if not good or parts.query or parts.fragment or any(each.isspace() for each in value):
-            raise self.wrong(value)
+            raise wrong from None
+        if not good or parts.fragment or any(each.isspace() for each in value):
+            raise wrong
         return value.rstrip("/")
 
 
@@ -57,4 +63,7 @@ def split_weight(text: str) -> tuple[str, float]:
 def is_this_machine(address: str) -> bool:
     """Whether what is sent to an address stays on this machine."""
     host = urlsplit(address).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, such as 127.example.com
+        return False

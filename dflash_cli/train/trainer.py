@@ -24,6 +24,7 @@ from dflash_cli.train.features import FeatureReader, Features
 from dflash_cli.train.learner import Learner
 from dflash_cli.train.loss_vocabulary import LossVocabulary
 from dflash_cli.train.metrics import Metrics
+from dflash_cli.train.precision import check_precision, precision
 from dflash_cli.train.ranks import Ranks
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter, peak_memory
@@ -97,6 +98,7 @@ class Trainer:
             )
         if saved["data"] != self.data.fingerprint or saved["config"] != self.raw:
             raise DFlashError(f"the data or the target of the run in {self.out} has changed; use another --out")
+        check_precision(saved.get("target", {}), self.model.target, self.out)
         with torch.no_grad():
             for name, parameter in self.learner.named.items():
                 parameter.copy_(groups["weights"][name])
@@ -122,6 +124,7 @@ class Trainer:
             "recipe": self.recipe.as_dict(),
             "data": self.data.fingerprint,
             "config": self.raw,
+            "target": precision(self.model.target),
         }
         tensors = {"weights": {name: each.detach() for name, each in self.learner.named.items()}, "ema": self.ema}
         save_checkpoint(self.work / CHECKPOINT, tensors | {"optimizer": self.learner.optimizers.state()}, state)

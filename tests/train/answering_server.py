@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -68,7 +69,8 @@ def _handler(server: AnsweringServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._send(server.reply(self.path, body))
+            with suppress(ConnectionError):  # who asked did not wait for it
+                self._send(server.reply(self.path, body))
 
         def _send(self, reply: Reply) -> None:
             server.keys.append(self.headers.get("Authorization"))

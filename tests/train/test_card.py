@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
 
 from dflash_cli.config import Config
 from dflash_cli.train.card import Trained, base_model, card
@@ -73,6 +74,26 @@ def test_names_from_files_break_no_table() -> None:
         line for line in text(trained()).splitlines() if "script" in line and "2.5" not in line and "step" not in line
     ]
     assert line == r"| s1\|x --- &lt;script> | 1 | 3.00 |  |"
+
+
+@pytest.mark.parametrize("name", ["[s1](http://x)", "`s1`", r"s1\|x", r"s1\[a](http://x)", "![s1](http://x)"])
+def test_names_from_files_are_read_as_they_are(name: str) -> None:
+    held = [replace(each, source=name) for each in documents(2)]
+    measured = trained().measured | {"tau_by_source": {name: 3.0}}
+    found = text(trained(data=Data(documents(5), held), measured=measured))
+    section = found[found.index("## Measured") : found.index("## Training")]
+    tokens = MarkdownIt().enable("table").parse(section)
+    cell = tokens[[token.type for token in tokens].index("td_open") + 1]
+    assert [(each.type, each.content) for each in cell.children or ()] == [("text", name)]
+
+
+@pytest.mark.parametrize("fence", ["", "```", "````", "`" * 9])
+def test_no_system_prompt_ends_its_block(fence: str) -> None:
+    system = f"Be\n{fence}\n# kind\n{fence}"
+    found = text(trained(config=Config(model="smollm2-135m", system=system)))
+    fenced = [token.content for token in MarkdownIt().parse(found) if token.type == "fence"]
+    (command,) = [each for each in fenced if "train-drafter" in each]
+    assert system in command
 
 
 def test_others_are_named_where_they_can_load_it() -> None:

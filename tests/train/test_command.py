@@ -52,7 +52,7 @@ def test_from_prompts_to_a_drafter_that_drafts(
     measured = [line for line in lines(out / "work" / "metrics.jsonl") if "tau" in line]
     assert [line["step"] for line in measured] == [40, 80]
     best = max(line["tau"] for line in measured)
-    assert best > 2.0  # plain decoding is 1, full blocks are 4
+    assert best > max(2.0, measured[0]["tau"])  # plain decoding is 1, full blocks are 4
     assert f"done: τ {best:.2f}" in told.err
     config = json.loads((out / "config.json").read_text())
     assert config["dflash_config"] == {"mask_token_id": 261, "target_layer_ids": [1, 3]}
@@ -65,7 +65,7 @@ def test_from_prompts_to_a_drafter_that_drafts(
         assert {str(file.get_tensor(name).dtype) for name in file.keys()} == {"torch.bfloat16"}  # noqa: SIM118
     asked = ["run", "--model", str(target), "--draft", str(out), "--device", "cpu", "--dtype", "float32"]
     (tmp_path / "p").write_text("3 and 5")
-    assert main([*asked, "--json", "-n", "20", str(tmp_path / "p")]) == 0
+    assert main([*asked, "--block", "4", "--json", "-n", "20", str(tmp_path / "p")]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["block_size"] == 4
     assert answer["acceptance"]["tau"] > 1.5
@@ -207,8 +207,8 @@ BAD_LINES = [
     ('{"conversations": [{"from": "cat", "value": "x"}]}', "line 41: a turn is from 'cat'"),
     ('{"messages": [{"role": "assistant", "content": "x"}]}', "line 41 has no turn of the user"),
     ('{"prompt": "x", "source": "openai_humaneval"}', "a set that drafters are judged on: never train on it"),
-    (json.dumps({"prompt": "long " * 300}), "--max-tokens is 1024"),
-    (json.dumps({"prompt": "a\ud800b"}), "not valid UTF-8 (lone surrogate U+D800"),
+    (json.dumps({"prompt": "long " * 110}), "tokens and the target's context is 512"),
+    (json.dumps({"prompt": "a\ud800b"}), "prompts.jsonl line 41: the text is not valid UTF-8 (lone surrogate U+D800"),
 ]
 
 

@@ -134,12 +134,16 @@ def test_a_base_model_goes_on_with_plain_text(
 CONTRADICTIONS: list[tuple[list[str], str]] = [
     (["--engine", "ftp://here/v1"], "expected an address such as http://localhost:8000/v1"),
     (["--engine", "http://me:pass@here/v1"], "put a key into the variable DFLASH_ENGINE_KEY"),
+    (["--engine", "http://me:pass@here:x/v1"], "found an address with a user or password"),
+    (["--engine", "http://[me:pass@here/v1"], "found another value; expected"),
+    (["--engine", "http://here/v1?key=pass@1"], "found an address with a query; put a key into the variable"),
     (["--engine", "http://here:x/v1"], "expected an address"),
     (["--engine-model", "tiny"], "pass its address with --engine"),
     (["--weight", "sums"], "expected SOURCE=X, X a number above 0"),
     (["--weight", "sums=0"], "expected SOURCE=X"),
     (["--weight", "a=1", "--weight", "a=2"], "names a source twice"),
     (["--from-sessions", "--engine", "https://far.example/v1"], "would send your chats to another machine"),
+    (["--from-sessions", "--engine", "http://127.example.com/v1"], "chats to another machine's --engine"),
     (["--from-sessions", "--push-to-hub", "me/it", "--public"], "a drafter may repeat your chats"),
     (["--keep-answers", "--synthesize", "3"], "without --synthesize"),
 ]

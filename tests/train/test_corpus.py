@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dflash_cli.train.corpus import Wanted, answers
+import pytest
+
+from dflash_cli.errors import DFlashError
+from dflash_cli.train.corpus import AnswerFile, Wanted, answers
 from tests.tiny import make_target
 from tests.train.lessons import RECIPE, make_model
 
@@ -23,3 +26,12 @@ def test_long_prompts_come_first_and_change_no_answer(tmp_path: Path) -> None:
             assert lengths == sorted(lengths, reverse=True)
     assert found[1] == found[3]
     assert len(found[1]) == 4
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"seed": ', b"[3]", b"null", b"\xff"])
+def test_a_damaged_file_beside_the_answers_is_named(tmp_path: Path, damage: bytes) -> None:
+    AnswerFile(tmp_path / "answers.jsonl", {"seed": 3})
+    AnswerFile(tmp_path / "answers.jsonl", {"seed": 3})
+    (tmp_path / "answers.json").write_bytes(damage)
+    with pytest.raises(DFlashError, match=r"answers\.json is damaged; remove it and answers\.jsonl"):
+        AnswerFile(tmp_path / "answers.jsonl", {"seed": 3})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from backends.quantize import quantise
 from dflash_cli.errors import DFlashError
 from dflash_cli.train import feature_cache
 from dflash_cli.train.documents import Document
@@ -66,6 +67,19 @@ def test_other_documents_or_taps_begin_anew(tmp_path: Path) -> None:
         other.make(QUIET, Stop())
         (wanted,) = other.reader.read(other.documents[:1])
         torch.testing.assert_close(other([0])[0].taps, wanted.taps, atol=1e-4, rtol=1e-4)
+
+
+def test_a_quantised_target_has_other_features(tmp_path: Path) -> None:
+    docs = documents(8)
+    plain, packed = make_cache(tmp_path, docs), make_cache(tmp_path, docs)
+    quantise(packed.reader.target, "int8", torch.float32, torch.device("cpu"))
+    for cache in (plain, packed, plain):
+        cache.make(QUIET, Stop())
+        (wanted,) = cache.reader.read(docs[:1])
+        torch.testing.assert_close(cache([0])[0].taps, wanted.taps, atol=1e-4, rtol=1e-4)
+    one, other = (cache.reader.read(docs[:1])[0].taps for cache in (plain, packed))
+    assert not torch.allclose(one, other, atol=1e-4, rtol=1e-4)
+    assert b"quantize" not in (plain.folder / "index.json").read_bytes()  # caches made before are still good
 
 
 def test_a_stop_keeps_what_is_made(tmp_path: Path) -> None:

@@ -149,6 +149,27 @@ def test_a_finished_folder_is_pushed_without_training(
     assert str(tmp_path) not in card
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--system", "Psst", "--public"], ["dflash: the model card in ann/x will show everyone your system prompt"]),
+        (["--system", "Psst"], ["dflash: the model card in ann/x will show those who may see it your system prompt"]),
+        ([], []),
+    ],
+)
+def test_who_will_see_the_system_prompt_is_said_before_any_work(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    told: list[str],
+) -> None:
+    monkeypatch.setattr("dflash_cli.train.push.check_hub", lambda *_, **__: None)
+    where = ["--model", str(tmp_path / "none"), "--out", str(tmp_path / "out"), "--prompts", "p"]
+    assert main(["train-drafter", *where, "--push-to-hub", "ann/x", *flags]) == 2
+    assert [line for line in capsys.readouterr().err.splitlines() if "system prompt" in line] == told
+
+
 def test_what_cannot_be_is_said_before_any_work(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

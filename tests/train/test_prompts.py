@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from dflash_cli.errors import DFlashError
 from dflash_cli.train.documents import given_answer
-from dflash_cli.train.prompts import TrainingPrompt, paragraphs, read_prompts
+from dflash_cli.train.prompts import BadLine, TrainingPrompt, paragraphs, read_prompts
 from dflash_cli.train.raw_text import as_beginning, cut
 from tests.tiny import make_target
 from tests.train.lessons import RECIPE, make_model
@@ -60,6 +62,26 @@ def test_a_text_file_of_a_judged_set_is_refused(tmp_path: Path) -> None:
         list(read_prompts((str(tmp_path / "mbpp.txt"),), None))
 
 
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"prompt": "x", "system": 5}, "system is a JSON int; expected text"),
+        ({"prompt": "x", "system": {}}, "system is a JSON dict; expected text"),
+        ({"prompt": "x", "source": None}, "source is a JSON NoneType; expected text"),
+        ({"conversations": [{"from": ["human"], "value": "x"}]}, "a turn is from ['human']; expected human, user"),
+        ({"conversations": [{"from": {}, "value": "x"}]}, "a turn is from {}; expected human, user"),
+    ],
+)
+def test_what_should_be_text_and_is_not_makes_a_bad_line(tmp_path: Path, entry: dict[str, Any], reason: str) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(f'{json.dumps(entry)}\n{{"prompt": "y", "system": null}}\n')
+    bad, good = read_prompts((str(path),), None)
+    assert isinstance(bad, BadLine)
+    assert bad.reason.startswith(f"{path} line 1: {reason}")
+    assert isinstance(good, TrainingPrompt)
+    assert [message["role"] for message in good.messages] == ["user"]
+
+
 @given(st.text(alphabet="ab \n", min_size=2, max_size=30), st.integers(0, 40))
 def test_a_cut_is_a_shorter_beginning_between_words_where_it_can_be(text: str, length: int) -> None:
     part = cut(text, length)
@@ -76,6 +98,8 @@ def test_raw_text_leaves_room_for_its_answer_or_is_halved(tmp_path: Path) -> Non
     beginning = as_beginning(prompt, recipe, model).messages[-1]["content"]
     assert text.startswith(beginning)
     assert 20 <= len(model.encode([{"role": "user", "content": beginning}])) <= 25
+    small = as_beginning(prompt, replace(recipe, max_tokens=1024), replace(model, max_len=30)).messages
+    assert len(model.encode(small)) <= 15  # the target's context, half of it for the answer
     short = replace(prompt, messages=({"role": "user", "content": "The capital of France is"},))
     assert as_beginning(short, recipe, model) == short
     kept = as_beginning(short, replace(recipe, keep_answers=True), model)

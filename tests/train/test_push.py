@@ -57,6 +57,7 @@ class Hub:
             del files[name]
         for name in filter_repo_objects(names, allow_patterns=allow_patterns):
             files[name] = (folder_path / name).read_bytes()
+        self.repos[repo_id]["tags"] = ["dflash"]  # as the card says
         return SimpleNamespace(repo_url=f"https://huggingface.co/{repo_id}")
 
     def _fail(self) -> None:
@@ -158,14 +159,25 @@ def test_a_token_without_rights(hub: Hub) -> None:
         check("ann/drafter")
 
 
-def test_what_is_there_is_not_replaced_or_shown_by_mistake(hub: Hub) -> None:
-    hub.repos["ann/chat"] = {"files": {"model.safetensors": b""}, "tags": ["transformers"], "private": True}
-    with pytest.raises(DFlashError, match="holds weights and is not tagged 'dflash'; choose another name"):
-        check("ann/chat")
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin", "Q4/model.Q4_0.GGUF"])
+def test_what_is_there_is_not_replaced_or_shown_by_mistake(hub: Hub, folder: Path, weights: str) -> None:
+    hub.repos["ann/chat"] = {"files": {weights: b""}, "tags": ["transformers"], "private": True}
+    for act in (lambda: check("ann/chat"), lambda: push(folder, "ann/chat", Reporter(quiet=True), public=False)):
+        with pytest.raises(DFlashError, match="holds weights and is not tagged 'dflash'; choose another name"):
+            act()
     hub.repos["ann/old"] = {"files": {"model.safetensors": b""}, "tags": ["dflash"], "private": False}
     with pytest.raises(DFlashError, match="is public; add --public"):
         check("ann/old")
     check("ann/old", public=True)
+
+
+def test_a_repository_that_became_public_during_the_training_gets_nothing(hub: Hub, folder: Path) -> None:
+    check("ann/drafter")
+    hub.repos["ann/drafter"] = {"files": {}, "tags": [], "private": False}
+    with pytest.raises(DFlashError, match="is public; add --public"):
+        push(folder, "ann/drafter", Reporter(quiet=True), public=False)
+    assert hub.repos["ann/drafter"]["files"] == {}
+    assert (folder / "model.safetensors").is_file()
 
 
 def test_nothing_to_push(hub: Hub, folder: Path) -> None:

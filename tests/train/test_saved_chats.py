@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_cli.conversation import Turn
-from dflash_cli.errors import DFlashError
+from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.model import Model
 from dflash_cli.session_store import SessionStore
 from dflash_cli.train.data import read_files
@@ -42,7 +42,7 @@ def thoughtful(prompt: str, **figures: Any) -> Turn:
     return replace(turn(prompt, "Yes.", **figures), text=text, thinking="Well.")
 
 
-def with_record(store: SessionStore, name: str, record: dict[str, str], *turns: Turn) -> None:
+def with_record(store: SessionStore, name: str, record: dict[str, Any], *turns: Turn) -> None:
     """A chat with another record before its turns."""
     path = saved(store, name, *turns)
     first, *rest = path.read_text().splitlines(keepends=True)
@@ -74,6 +74,34 @@ def test_the_chats_system_prompt_comes_first(tmp_path: Path, store: SessionStore
     with_record(store, "talk", {"type": "system", "system": "Be brief."}, turn("One?"))
     (prompt,) = SavedChats(tmp_path / CHATS).prompts(model)
     assert prompt.messages == ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "One?"})
+
+
+def test_a_turn_has_the_system_prompt_it_was_answered_under(tmp_path: Path, store: SessionStore, model: Model) -> None:
+    path = saved(store, "talk", turn("One?", "Two."), turn("Sure?", "Yes."), turn("And?"))
+    first, *turns = path.read_text().splitlines(keepends=True)
+    systems = [json.dumps({"type": "system", "system": text}) + "\n" for text in ("Be brief.", None, "Be long.")]
+    path.write_text("".join([first, *(line for pair in zip(systems, turns, strict=True) for line in pair)]))
+    chats = SavedChats(tmp_path / CHATS)
+    chats.copy(QUIET)
+    told = [[message["content"] for message in each.messages] for each in chats.prompts(model)]
+    assert told == [
+        ["Be brief.", "One?"],
+        ["One?", "Two.", "Sure?"],
+        ["Be long.", "One?", "Two.", "Sure?", "Yes.", "And?"],
+    ]
+
+
+@pytest.mark.parametrize("settings", [{"raw": True}, {"chat_template": "other.jinja"}])
+def test_ids_of_another_template_are_not_the_targets_own(
+    tmp_path: Path, store: SessionStore, model: Model, settings: dict[str, Any]
+) -> None:
+    ids = [*b"Yes!", IM_END]
+    with_record(store, "talk", {"type": "pair", "target": "tiny", "settings": settings}, turn("A?", "Yes!", ids=ids))
+    (prompt,) = SavedChats(tmp_path / CHATS).prompts(model)
+    assert (prompt.answer, prompt.answer_ids) == ("Yes!", None)
+    alike = replace(model, config=replace(model.config, **settings))
+    (prompt,) = SavedChats(tmp_path / CHATS).prompts(alike)
+    assert prompt.answer_ids == tuple(ids)
 
 
 def test_kept_answers_are_the_very_ids_where_they_fit(tmp_path: Path, store: SessionStore, model: Model) -> None:
@@ -115,6 +143,27 @@ def test_a_copy_is_made_once_and_is_private(
     chats.path.write_text('{"messages": []}\n')
     with pytest.raises(DFlashError, match="line 1 is damaged; remove that file, it is made again"):
         list(chats.prompts(model))
+
+
+def test_chats_without_a_turn_that_can_be_read_are_said(tmp_path: Path, store: SessionStore) -> None:
+    saved(store, "broken").write_text("?\n")
+    saved(store, "blank", turn("  "))
+    with pytest.raises(DFlashError, match=r"no turn to learn from: each chat in .* \(2 found\) is empty or"):
+        SavedChats(tmp_path / CHATS).copy(QUIET)
+    assert not (tmp_path / CHATS).exists()
+
+
+@pytest.mark.parametrize("name", ["corpus", "prompts"])
+def test_an_earlier_runs_file_of_chats_is_not_for_everyone(tmp_path: Path, model: Model, name: str) -> None:
+    line = {"messages": [{"role": "user", "content": "A?"}], "answer_ids": [*b"Yes."], "source": "sessions"}
+    file = tmp_path / "answers.jsonl"
+    file.write_text(json.dumps(line) + "\n")
+    recipe = replace(RECIPE, from_sessions=False, **{name: (str(file),)})
+    written = PromptFile(tmp_path / "work" / "p.jsonl")
+    read = read_files(recipe, model, written, QUIET)
+    assert len(read.documents) + len(read.wanted) == 1
+    with pytest.raises(UsageError, match="'sessions' and --public: a drafter may repeat your saved chats"):
+        read_files(replace(recipe, public=True), model, written, QUIET)
 
 
 def test_what_cannot_be_used_is_told_and_left_out(

@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,13 +128,79 @@ def test_what_may_pass_is_tried_again(model: Model, http: AnsweringServer) -> No
         ask(model, http, 6)
 
 
+def test_an_answer_that_was_given_up_is_asked_for_again(model: Model, http: AnsweringServer) -> None:
+    given_up = 200, {"choices": [{"finish_reason": "abort", "text": ""}]}
+    calls = itertools.count()
+    http.say = lambda body: http.complete(body) if next(calls) % 2 else given_up
+    assert ask(model, http, 4, rows=1) == own(model, 4)
+    http.say = lambda _body: given_up
+    with pytest.raises(DFlashError, match="ended an answer with 'abort'"):
+        ask(model, http, 1)
+
+
+def test_a_server_that_hangs_is_not_asked_again(
+    model: Model, http: AnsweringServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.2)
+    release = threading.Event()
+
+    def hang(_body: dict[str, Any]) -> Reply:
+        release.wait(60)
+        return 503, ""
+
+    http.say = hang
+    with pytest.raises(DFlashError, match=r"gave no answer within 0\.2 s; lower --rows or --answer-tokens"):
+        ask(model, http, 1)
+    assert len(http.bodies) == 1
+    release.set()
+
+
+def saying(*texts: bytes) -> Callable[[dict[str, Any]], Reply]:
+    """Answers of these ids, in turns."""
+    turns = itertools.cycle(texts)
+    return lambda _body: (200, {"choices": [{"finish_reason": "length", "token_ids": [*next(turns)]}]})
+
+
+@pytest.mark.parametrize("texts", [(b"ab", b"cd", b"ef"), (b"ab", b"cd", b"a long answer of another")])
+def test_nothing_of_another_model_is_kept(
+    tmp_path: Path, model: Model, http: AnsweringServer, texts: tuple[bytes, ...]
+) -> None:
+    """Also where its answers are too short to be compared one by one."""
+    http.say = saying(*texts)
+    recipe = replace(ASKED, engine=http.address, rows=1)
+    with pytest.raises(DFlashError, match="does not answer as tiny: "):
+        answer_missing(Read(wanted=wanted(model)), answer_file(recipe, model, tmp_path), recipe, model, QUIET, Stop())
+    assert answer_file(recipe, model, tmp_path).answers == {}
+
+
+def test_short_answers_of_the_target_are_kept(
+    model: Model, http: AnsweringServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = {key: ids[:3] for key, (ids, _) in own(model).items()}
+    assert {key: ids for key, (ids, _) in ask(model, http, answer_tokens=3).items()} == expected
+    http.say = saying(b"ab")
+    served = Served(model, replace(ASKED, engine=http.address), Reporter())
+    assert [ids for _, ids, _ in served.answers(wanted(model, 2), lambda: None)] == [[*b"ab"]] * 2
+    assert "too short to tell whether the server has the target" in capsys.readouterr().err
+
+
+def test_answers_made_from_text_are_counted(
+    model: Model, http: AnsweringServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    http.style = "text only"
+    served = Served(model, replace(ASKED, engine=http.address), Reporter())
+    assert len(list(served.answers(wanted(model, 7), lambda: None))) == 7
+    assert "those of 7 answers were made from their text" in capsys.readouterr().err
+
+
 REPLIES: list[tuple[Reply, str]] = [
     ((404, "nothing here"), "has no /completions .*expected an address such as"),
-    ((307, ""), "answers with status 307"),
+    ((307, ""), "status 307 and points to http://127.0.0.1:1/v1/models; correct --engine"),
+    ((400, "too long"), "status 400: too long; .* raise the server's context, or lower --max-tokens/--answer-tokens"),
     ((200, JUNK), "gives no JSON object"),
     ((200, {"choices": []}), "an answer without choices"),
     ((200, {"choices": [{"finish_reason": "stop"}]}), "an answer without text"),
-    ((200, {"choices": [{"finish_reason": "abort", "text": ""}]}), "ended an answer with 'abort'"),
+    ((200, {"choices": [{"finish_reason": "tool_calls", "text": ""}]}), "ended an answer with 'tool_calls'"),
     ((200, {"choices": [{"finish_reason": "stop", "token_ids": [5, 999]}]}), "ids that the target does not have"),
     ((200, {"choices": [{"finish_reason": "stop", "token_ids": [True]}]}), "ids that the target does not have"),
     ((200, {"choices": [{"finish_reason": "length", "token_ids": list(range(40, 52))}]}), "does not answer as tiny: "),

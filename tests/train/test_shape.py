@@ -12,10 +12,10 @@ import torch
 from backends.config import DrafterConfig
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.text import TextCodec
-from dflash_cli.train.shape import config_dict, make_drafter, pick_mask_id
+from dflash_cli.train.shape import config_dict, make_drafter, pick_mask_id, warm_config
 from tests.byte_tokenizer import IM_END, VOCAB_SIZE, make_byte_tokenizer_folder
 from tests.tiny import make_target, target_dict
-from tests.train.lessons import RECIPE, documents, write_target
+from tests.train.lessons import PAIR, RECIPE, documents, write_target
 
 
 @pytest.fixture
@@ -69,3 +69,11 @@ def test_the_targets_rope_scaling_is_kept() -> None:
     config = type(make_target().config).from_dict(target_dict("llama", rope_scaling=scaling))
     raw = json.loads(json.dumps(config_dict(RECIPE, config, 271)))
     assert DrafterConfig.from_dict(raw).rope == config.rope
+
+
+def test_a_warm_start_does_not_tell_where_the_other_drafter_lay(tmp_path: Path) -> None:
+    target = make_target().config
+    raw = config_dict(RECIPE, target, 271) | {"transformers_version": "5.0"}
+    there = raw | {"_name_or_path": "/home/ann/drafter", "_commit_hash": "abc"}
+    (tmp_path / "config.json").write_text(json.dumps(there))
+    assert warm_config(tmp_path, PAIR, target) == raw

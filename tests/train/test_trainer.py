@@ -166,6 +166,16 @@ def test_another_recipe_or_other_data_does_not_go_on(tmp_path: Path) -> None:
     assert make_trainer(tmp_path, replace(SHORT, eval_every=2, save_every=1)).resume()
 
 
+def test_a_target_in_another_precision_does_not_go_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(tmp_path).run(after(5))
+    other = make_trainer(tmp_path)
+    other.model.target.quantize = "int8"
+    with pytest.raises(DFlashError, match="target has quantize 'none', now it has 'int8'; pass --quantize none"):
+        other.resume()
+    assert make_trainer(tmp_path).resume()
+
+
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path)
     trainer.work.mkdir(parents=True)
