@@ -123,6 +123,7 @@ def test_the_reference_is_read_out_of_its_wheel(model: Model, tmp_path: Path, mo
 
 def test_what_is_missing_is_told_with_what_to_do(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dflash", None)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)  # another test may have read it already
     with pytest.raises(PeerUnavailable, match=r"pip download --no-deps dflash==0\.1\.0"):
         reference_module()
     monkeypatch.setenv("DFLASH_REFERENCE", str(tmp_path / "none.whl"))
