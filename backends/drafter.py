@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -36,7 +37,7 @@ class Tools:
         return CachedAttention(self.attention, self.cache, span, drafter.rules, group)
 
 
-class Drafter(nn.Module):
+class Drafter(nn.Module, ABC):
     """What guesses the next tokens, of whatever kind: the engine knows no more of it than this."""
 
     config: DrafterConfig
@@ -46,17 +47,17 @@ class Drafter(nn.Module):
     """Channels it keeps of each row of the text besides K and V."""
 
     @property
+    @abstractmethod
     def rules(self) -> list[Rule]:
         """The visibility rule of each layer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write_context(self, ids: Tensor, taps: Tensor, span: Span, tools: Tools) -> None:
         """Cache what it is to know of rows of text: ids [B, T] and the target's tapped states [B, T, n * C]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draft(self, anchors: Tensor, span: Span, tools: Tools, run: RunLayers = run_layers) -> Tensor:
         """anchors [B] at the first row of a span of b rows -> logits [B, b - 1, N]; the rows are junk afterwards."""
-        raise NotImplementedError
 
     def scale_logits(self, logits: Tensor) -> Tensor:
         """What becomes of the head's logits."""
