@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def fetch_snapshot(source: Source, *, offline: bool, quiet: bool) -> Path:
             f"{source.text} is not in the hub's cache and must not be fetched offline. Run once without --offline and "
             f"HF_HUB_OFFLINE, or run `hf download {source.repo}` where the hub is reachable and copy its cache"
         )
-    with _explained(source):
+    with explained(partial(_explanation, source)):
         return _download(source, quiet=quiet)
 
 
@@ -136,14 +137,14 @@ def _check_hub_space(blobs: Path, needed_bytes: int) -> None:
 
 
 @contextmanager
-def _explained(source: Source) -> Iterator[None]:
+def explained(explanation: Callable[[Exception], DFlashError]) -> Iterator[None]:
     """Whatever the hub's client raises, as one line with advice."""
     try:
         yield
     except DFlashError:
         raise
     except Exception as err:  # the client's HTTP library differs between its versions
-        raise _explanation(source, err) from err
+        raise explanation(err) from err
 
 
 def _explanation(source: Source, err: Exception) -> DFlashError:

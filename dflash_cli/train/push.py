@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from backends import DRAFT_VOCABULARY
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.fetch_progress import megabytes
-from dflash_cli.hub import hub_is_offline
+from dflash_cli.hub import explained, hub_is_offline
 from dflash_cli.sources import HUB_ID
 from dflash_cli.train.report import Reporter
 
@@ -38,7 +37,7 @@ def check_hub(repo: str, *, public: bool, offline: bool) -> None:
     if offline or hub_is_offline():
         raise DFlashError("--push-to-hub needs the network: leave out --offline and HF_HUB_OFFLINE, or push later")
     api = HfApi()
-    with _explained(repo):
+    with explained(partial(_explanation, repo)):
         _check_rights(repo, api.whoami())
         try:
             info = api.model_info(repo)
@@ -58,7 +57,7 @@ def push(folder: Path, repo: str, report: Reporter, *, public: bool) -> None:
     size = sum((folder / name).stat().st_size for name in FILES if (folder / name).is_file())
     report.tell(f"pushing {megabytes(size)} to {repo}")
     api = HfApi()
-    with _explained(repo):
+    with explained(partial(_explanation, repo)):
         api.create_repo(repo, private=not public, exist_ok=True)
         # One that was there stays as it was, and may have changed since it was asked, hours ago.
         _check_contents(repo, api.model_info(repo), public)
@@ -94,17 +93,6 @@ def _check_contents(repo: str, info: Any, public: bool) -> None:
         raise DFlashError(f"{repo} on the hub holds weights and is not tagged {TAG!r}; choose another name")
     if not info.private and not public:
         raise DFlashError(f"{repo} on the hub is public; add --public to push there, or choose another name")
-
-
-@contextmanager
-def _explained(repo: str) -> Iterator[None]:
-    """Whatever the hub's client raises, as one line with advice."""
-    try:
-        yield
-    except DFlashError:
-        raise
-    except Exception as error:  # the client's HTTP library differs between its versions
-        raise _explanation(repo, error) from error
 
 
 def _explanation(repo: str, error: Exception) -> DFlashError:
