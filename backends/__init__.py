@@ -41,6 +41,8 @@ class Choice:
 
     name: str
     reason: str
+    fell_back: bool = False
+    """Whether another one was wanted, and cannot run here."""
 
 
 def choose_backend(name: str, device: str) -> Choice:
@@ -80,7 +82,7 @@ def create_backend(
     except BackendUnavailable as error:
         if name != "auto":
             raise
-        choice = Choice("eager", str(error))
+        choice = Choice("eager", str(error), fell_back=True)
         backend = importlib.import_module(BACKENDS["eager"]).create(target, drafter, **sizes)
     backend.choice = choice
     return backend

@@ -16,6 +16,7 @@ from backends.compiler import num_graphs, prepare_compiler, require_compiler
 from backends.cuda_graphs import Recordings
 from backends.drafter import Drafter
 from backends.engine import Engine
+from backends.huge_pages import use_huge_pages
 from backends.kv_cache import FixedSpan
 from backends.layers import Attend
 from backends.target import Target
@@ -156,6 +157,8 @@ class CompiledEngine(Engine):
             with self.rows_kept(length - num_rows, length), self._explaining():
                 self._warm(kind, num_rows, length)
                 self.write_waiting_context()  # while what it overwrites is kept
+        if self.device.type == "cpu":
+            use_huge_pages()
         progress(len(shapes), len(shapes))
         self.is_warm = self.layers.is_complete = True
 

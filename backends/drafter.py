@@ -68,3 +68,7 @@ class Drafter(nn.Module, ABC):
         other = copy.copy(self)
         other.head = head
         return other
+
+    def shares_weights(self, other: Drafter | None) -> bool:
+        """Whether `other` is this one, perhaps with another head: what both write to a cache is the same."""
+        return other is not None and other._modules is self._modules

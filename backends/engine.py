@@ -38,7 +38,8 @@ class Engine:
     ) -> None:
         """Caches for `batch_size` rows of `max_len` + one block; weights decide device and dtype.
 
-        `before`: an engine of the same target, sizes and dtype that is not used any more: its caches are taken over.
+        `before`: an engine of the same target, sizes and dtype that is not used any more: its caches are taken over,
+        the drafter's where its weights are the same.
         """
         self.name, self.max_len, self.batch_size = name, max_len, batch_size
         self.choice = Choice(name, "as asked")
@@ -59,7 +60,7 @@ class Engine:
         self.drafter_cache: StaticCache | None = None
         if drafter is not None:
             known = None
-            if before is not None and before.drafter is drafter:
+            if before is not None and drafter.shares_weights(before.drafter):
                 before.write_waiting_context()
                 known = before.drafter_cache
             self.drafter_cache = self._cache(drafter, known)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from dflash_cli.answer_text import Said
-from dflash_cli.backend_setup import backend_in_words
+from dflash_cli.backend_setup import backend_in_words, settle
 from dflash_cli.chat_commands import is_command, run_command, unescape
 from dflash_cli.chat_input import Input, open_input
 from dflash_cli.chat_screen import PlainAnswer, Screen, shows_thinking
@@ -61,6 +61,8 @@ def chat_command(ctx: click.Context, config: Config, session: SessionChoice) -> 
         for remark in conversation.model.idle_settings():
             screen.say(remark)
         chat.greet()
+        if source.has_person:
+            settle(conversation.model)
         return chat.run()
     finally:
         for each in chats:

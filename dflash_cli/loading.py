@@ -15,7 +15,8 @@ from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.fetch import fetch
 from dflash_cli.free_memory import free_memory
-from dflash_cli.memory import MemoryPlan, check_fits, plan_memory
+from dflash_cli.memory import MemoryPlan, plan_memory
+from dflash_cli.memory_fit import check_fits
 from dflash_cli.model import SAMPLING, Model
 from dflash_cli.models import Pair, default_alias, find_pair
 from dflash_cli.pairing import check_pair

@@ -1,26 +1,14 @@
-"""How much memory a pair takes, and what to do where that is more than is free.
-
-The estimate is made from the two `config.json` alone, before any weight is read. Sizes in bytes.
-"""
+"""How much memory a pair takes, from its two `config.json` alone, before any weight is read. Sizes in bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from backends import QUANTISATIONS
 from backends.config import DrafterConfig, EagleConfig, ModelConfig, TargetConfig
-from dflash_cli.errors import DFlashError
-from dflash_cli.fetch_progress import megabytes
 
-USEFUL_CONTEXT = 256  # a smaller one is not worth advising
-
-
-class NotEnoughMemory(DFlashError):  # noqa: N818
-    """What is wanted does not fit; `needed` and `free` in bytes."""
-
-    def __init__(self, message: str, needed: int, free: int) -> None:
-        super().__init__(message)
-        self.needed, self.free = needed, free
+MADE_WHOLE = {"int8": 1, "int4": 3}
+"""Copies of a quantised matrix, whole, that are there while one is made: of int4 the codes, twice, and the weights."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +16,8 @@ class MemoryPlan:
     """What a pair takes on its device. `per_position` is what one more position of context adds to the total.
 
     `loading` is taken besides the weights while they are loaded, before there are caches; `loading_halved` would be in
-    bfloat16. One more row of the batch adds `per_row`, of which `kv_position` is for each position.
+    bfloat16. One more row of the batch adds `per_row`, of which `kv_position` is for each position. `in_fewer_bits`:
+    the plan with the next kind of quantised weights, where there is one.
     """
 
     weights: int
@@ -44,7 +33,8 @@ class MemoryPlan:
     batch: int = 1
     per_row: int = 0
     kv_position: int = 0
-    is_quantised: bool = False
+    quantize: str = "none"
+    in_fewer_bits: MemoryPlan | None = None
 
     @property
     def total(self) -> int:
@@ -94,52 +84,97 @@ def plan_memory(
     loaded: tuple[bool, bool] = (False, False),
     draft_ids: int = 0,
     quantize: str = "none",
+    is_filled: bool = False,
 ) -> MemoryPlan:
     """The memory of a pair for `context` positions in each of `batch` rows.
 
     Of target and drafter, `converted` says whether its file holds another dtype, `loaded` whether it is there already
     and takes nothing more. `draft_ids`: rows of a head that is made for drafts, 0 where they use the target's.
-    `quantize`: how the target's weights are kept, one of `backends.QUANTISATIONS`.
+    `quantize`: how the target's weights are kept, one of `backends.QUANTISATIONS`. `is_filled`: whether they are all
+    there unquantised at first, instead of being read one by one.
     """
     from backends.engine import PREFILL_CHUNK
 
     block = drafter.block_size if drafter is not None else 1
     rows = min(PREFILL_CHUNK, context)
-    # Packing for the CPU's bf16 kernels copies a head that is tied to the embedding.
-    is_quantised = quantize != "none"
-    copied_head = device == "cpu" and dtype_bytes == 2 and target.tie_word_embeddings and not is_quantised
     kv = _kv_values(target) * dtype_bytes, (_kv_values(drafter) if drafter is not None else 0) * dtype_bytes
-    cache_rows = batch * (context + block)
     per_position_work = _work_per_position(target, drafter, rows, dtype_bytes, device)
+    work = _prefill_work(target, drafter, rows, dtype_bytes)
+    work += _made_whole(target, quantize, dtype_bytes, device, rows, batch * block)
     logits = block * target.vocab_size * (2 * dtype_bytes + 4)  # drafted, verified, and one in fp32 to choose from
-    weights = target_bytes(target, dtype_bytes, quantize)
-    weights += copied_head * target.vocab_size * target.hidden_size * dtype_bytes
     drafts = 0 if drafter is None else drafter_parameters(drafter) * dtype_bytes
-    # The CPU's packed bf16 copies are made from plain ones: these are the mapped file itself, or else memory.
-    plain = (0 if loaded[0] else weights, 0 if loaded[1] else drafts)
-    converted = (converted[0] and not is_quantised, converted[1])  # quantised one by one from the file
-    copied = [size if each else 0 for size, each in zip(plain, converted, strict=True)]
-    copied_halved = [0 if each else size // 2 for size, each in zip(plain, converted, strict=True)]
-    on_cpu = device == "cpu"
+    plain = (0 if loaded[0] else _kept(target, quantize, dtype_bytes, device), 0 if loaded[1] else drafts)
     head_row = target.hidden_size * dtype_bytes
-    if draft_ids and not target.tie_word_embeddings:
-        copied.append(target.vocab_size * head_row)  # rows are taken from a packed head by unpacking all of it
-    return MemoryPlan(
-        weights=plain[0],
-        drafter=plain[1] + draft_ids * head_row,
-        kv_target=cache_rows * kv[0],
-        kv_drafter=cache_rows * kv[1],
-        workspace=context * per_position_work + _prefill_work(target, drafter, rows, dtype_bytes) + batch * logits,
-        context=context,
-        dtype_bytes=dtype_bytes,
-        per_position=batch * sum(kv) + per_position_work,
-        loading=max(copied) if on_cpu and dtype_bytes == 2 else 0,
-        loading_halved=max(copied_halved) if on_cpu and dtype_bytes == 4 else 0,
-        batch=batch,
-        per_row=(context + block) * sum(kv) + logits,
-        kv_position=sum(kv),
-        is_quantised=is_quantised,
+    # Rows are taken from a packed or quantised head by making all of it whole.
+    unpacked = target.vocab_size * head_row if draft_ids and not target.tie_word_embeddings else 0
+    copied = (converted[0] and quantize == "none", converted[1])  # quantised one by one from the file
+    loading, loading_halved = _to_load(plain, copied, unpacked, dtype_bytes, device)
+    if quantize != "none":
+        loading = max(loading, unpacked, _filled(target, dtype_bytes) - sum(plain) if is_filled else 0)
+    plan = MemoryPlan(
+        weights=plain[0], drafter=plain[1] + draft_ids * head_row,
+        kv_target=batch * (context + block) * kv[0], kv_drafter=batch * (context + block) * kv[1],
+        workspace=context * per_position_work + work + batch * logits, context=context, dtype_bytes=dtype_bytes,
+        per_position=batch * sum(kv) + per_position_work, loading=loading, loading_halved=loading_halved, batch=batch,
+        per_row=(context + block) * sum(kv) + logits, kv_position=sum(kv), quantize=quantize,
+    )  # fmt: skip
+    if loaded[0] or quantize == QUANTISATIONS[-1]:
+        return plan
+    fewer = plan_memory(
+        target, drafter, dtype_bytes=dtype_bytes, context=context, batch=batch, device=device, converted=converted,
+        loaded=loaded, draft_ids=draft_ids, quantize=QUANTISATIONS[QUANTISATIONS.index(quantize) + 1],
+        is_filled=is_filled,
+    )  # fmt: skip
+    return replace(plan, in_fewer_bits=fewer)
+
+
+def _kept(target: TargetConfig, quantize: str, dtype_bytes: int, device: str) -> int:
+    """The target's weights; packing for the CPU's bf16 kernels copies a head that is tied to the embedding."""
+    is_copied = device == "cpu" and dtype_bytes == 2 and target.tie_word_embeddings and quantize == "none"
+    return target_bytes(target, dtype_bytes, quantize) + is_copied * head_bytes(target, dtype_bytes)
+
+
+def _to_load(
+    plain: tuple[int, int], converted: tuple[bool, bool], unpacked: int, dtype_bytes: int, device: str
+) -> tuple[int, int]:
+    """(what is there besides the weights while they are loaded, what would be in half the bytes). The CPU's packed
+    bf16 copies are made from plain ones: these are the mapped file itself, or else memory."""
+    copied = [size for size, each in zip(plain, converted, strict=True) if each]
+    copied_halved = [size // 2 for size, each in zip(plain, converted, strict=True) if not each]
+    if device != "cpu":
+        return 0, 0
+    return (
+        max(unpacked, *copied, 0) if dtype_bytes == 2 else 0,
+        max(unpacked // 2, *copied_halved, 0) if dtype_bytes == 4 else 0,
     )
+
+
+def _filled(target: TargetConfig, dtype_bytes: int) -> int:
+    """All weights before they are quantised, and the largest matrix joined of those that read the same."""
+    return target_bytes(target, dtype_bytes) + max(_sizes(target)) * dtype_bytes
+
+
+def _sizes(target: TargetConfig) -> list[int]:
+    """How many weights each kind of matrix has, the head last."""
+    layer = [rows * columns for rows, columns in _layer_matrices(target)]
+    return [*layer, target.vocab_size * target.hidden_size]
+
+
+def _made_whole(target: TargetConfig, quantize: str, dtype_bytes: int, device: str, rows: int, head_rows: int) -> int:
+    """The largest quantised matrix that is made whole for a product: for many rows, or where no packed kernel runs."""
+    if quantize == "none":
+        return 0
+    from backends.quantize import MANY_ROWS, MANY_ROWS_INT4, method_of
+
+    packed = {"int8": MANY_ROWS, "int4": MANY_ROWS_INT4} if device == "cpu" else dict.fromkeys(MADE_WHOLE, 0)
+    columns = [each[1] for each in _layer_matrices(target)] + [target.hidden_size]
+    made = [0]
+    for place, (size, inputs) in enumerate(zip(_sizes(target), columns, strict=True)):
+        is_head = place == len(columns) - 1
+        method = method_of(quantize, inputs, is_head=is_head)
+        if (head_rows if is_head else rows) > packed[method]:
+            made.append(MADE_WHOLE[method] * size * dtype_bytes)
+    return max(made)
 
 
 def target_bytes(config: TargetConfig, dtype_bytes: int, quantize: str = "none") -> int:
@@ -225,51 +260,3 @@ def _prefill_work(target: TargetConfig, drafter: DrafterConfig | None, rows: int
     taps = len(drafter.target_layer_ids) if drafter is not None else 0
     layer = 4 * target.hidden_size + 3 * target.intermediate_size + 2 * target.num_heads * target.head_dim
     return rows * (layer + 2 * taps * target.hidden_size) * dtype_bytes
-
-
-def check_fits(plan: MemoryPlan, free: int | None, *, device: str = "cpu") -> None:
-    """Raises NotEnoughMemory, with each part and what would fit, where `free` (None: unknown) is less than needed."""
-    if free is None or plan.needed <= free:
-        return
-    rows = f" in each of {plan.batch} rows" if plan.batch > 1 else ""
-    parts = [
-        f"weights {megabytes(plan.weights)}",
-        f"drafter {megabytes(plan.drafter)}",
-        f"KV cache {megabytes(plan.kv_target + plan.kv_drafter)} for a context of {plan.context}{rows}",
-        f"working space {megabytes(plan.workspace)}",
-    ]
-    if plan.needed > plan.total:
-        parts = [*parts[:2], f"and as much again as {megabytes(plan.loading)} of them while they are converted"]
-    raise NotEnoughMemory(
-        f"not enough memory on {device}: {megabytes(plan.needed)} needed ({', '.join(parts)}), {megabytes(free)} free. "
-        f"Use {', or '.join(_advice(plan, free))}",
-        plan.needed,
-        free,
-    )
-
-
-def _advice(plan: MemoryPlan, free: int) -> list[str]:
-    """What would make it fit, each by itself, and a smaller model at last."""
-    advice: list[str] = []
-    if plan.weights + plan.drafter + plan.loading <= free:
-        advice += _smaller_cache(plan, free)
-    halved = replace(
-        plan, weights=plan.weights // 2, drafter=plan.drafter // 2, kv_target=plan.kv_target // 2,
-        kv_drafter=plan.kv_drafter // 2, loading=plan.loading_halved,
-    )  # fmt: skip
-    if plan.dtype_bytes == 4 and not plan.is_quantised and halved.needed <= free:
-        advice.append("--dtype bfloat16")
-    if plan.drafter and replace(plan, drafter=0, kv_drafter=0).needed <= free:
-        advice.append("--draft none (slower)")
-    return [*advice, "a smaller model (`dflash models` lists some)"]
-
-
-def _smaller_cache(plan: MemoryPlan, free: int) -> Iterator[str]:
-    """Fewer rows, a smaller context, or both where one of them is not enough."""
-    batch, context = plan.largest_batch(free), plan.largest_context(free)
-    if 1 <= batch < plan.batch:
-        yield f"--batch {batch}"
-    if USEFUL_CONTEXT <= context < plan.context:
-        yield f"--context {context}"
-    elif batch < 1 < plan.batch and (context := plan.single_row().largest_context(free)) >= USEFUL_CONTEXT:
-        yield f"--batch 1 with --context {context}"

@@ -24,7 +24,8 @@ from dflash_cli.events import Event, Finished
 from dflash_cli.fetch_progress import megabytes
 from dflash_cli.free_memory import free_memory
 from dflash_cli.interrupts import Interrupts
-from dflash_cli.memory import NotEnoughMemory, kv_bytes
+from dflash_cli.memory import kv_bytes
+from dflash_cli.memory_fit import NotEnoughMemory
 from dflash_cli.stats import AnswerStats
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import click
 
 from dflash_cli.answer_text import AnswerText, Said
 from dflash_cli.answering import Answered, answer
+from dflash_cli.backend_setup import fallback_in_words
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import Event, Finished
@@ -97,7 +98,7 @@ class Runner:
         """One prompt after the other, each answer streamed (or printed as JSON at its end)."""
         if comparing and self.model.params.seed is None:
             self.model = self.model.with_config(seed=secrets.randbits(32))
-        decoder = self.model.decoder()
+        decoder = self._decoder()
         plain = self.model.plain_decoder() if comparing else None
         if plain is not None:
             self._warm_up(decoder)
@@ -117,6 +118,12 @@ class Runner:
             self._say(self.keeper.remember(self.model, decoder, stats, text, recording=recording, plain=plainly))
             if answered.interrupted or (compared is not None and compared.interrupted):
                 raise KeyboardInterrupt
+
+    def _decoder(self, rows: int = 1) -> Decoder:
+        """The one that drafts; it is told why where its backend is not the one that `auto` wanted."""
+        decoder = self.model.decoder(batch_size=rows)
+        self._say(fallback_in_words(decoder.backend.choice))
+        return decoder
 
     def _warm_up(self, decoder: Decoder) -> None:
         """The first passes of a decoder, so that they are not measured; nothing of them stays in its cache."""
@@ -164,7 +171,7 @@ class Runner:
 
     def many(self, rows: int) -> None:
         """All prompts through one batch of `rows`; JSON lines come out in the order they went in."""
-        decoder = self.model.decoder(batch_size=rows)
+        decoder = self._decoder(rows)
         stats = [AnswerStats() for _ in self.prompts]
         texts = [AnswerText(self.model.codec, ids, self.config.stop) for ids in self.encoded]
         seen: dict[int, Seen] = {}

@@ -6,14 +6,11 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dflash_cli.errors import DFlashError
+from dflash_cli.file_lock import acquired
 from dflash_cli.paths import ensure_private
 from dflash_cli.session_names import fold_name
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 GUARD = ".guard"
 PATIENCE_S = 10.0  # whoever holds the guard does so for an instant
@@ -27,7 +24,7 @@ class SessionLock:
         self._folder = folder
         # A digest: names that differ in case only share a lock, and the longest ones leave no room for an ending.
         self._path = folder / f"{hashlib.sha256(fold_name(name).encode()).hexdigest()[:32]}.lock"
-        held = _acquired(self._path, timeout=0)
+        held = acquired(self._path)
         if held is None:
             raise DFlashError(
                 f"the chat {name!r} is open in another dflash, and two chats cannot be saved in one file. Leave that "
@@ -47,7 +44,7 @@ class SessionLock:
 @contextmanager
 def guarded(folder: Path) -> Iterator[None]:
     """Alone among all dflash processes, for as long as names are looked up and given. Raises DFlashError."""
-    guard = _acquired(ensure_private(folder) / GUARD, timeout=PATIENCE_S)
+    guard = acquired(ensure_private(folder) / GUARD, timeout=PATIENCE_S)
     if guard is None:
         raise DFlashError(f"another process has held {folder / GUARD} for {PATIENCE_S:.0f} seconds; end it first")
     try:
@@ -55,18 +52,3 @@ def guarded(folder: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             guard.release()
-
-
-def _acquired(path: Path, *, timeout: float) -> BaseFileLock | None:
-    """The lock on a file, or None where somebody else has it."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path, mode=0o600)
-    try:
-        lock.acquire(timeout=timeout)
-    except Timeout:
-        return None
-    except (OSError, NotImplementedError) as err:
-        why = err.strerror or str(err) if isinstance(err, OSError) else "this file system has no locks"
-        raise DFlashError(f"cannot lock {path}: {why}") from err
-    return lock

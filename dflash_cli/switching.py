@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dflash_cli.config import Config
 from dflash_cli.errors import DFlashError
 from dflash_cli.interrupts import Interrupts, uninterrupted
-from dflash_cli.memory import NotEnoughMemory
+from dflash_cli.memory_fit import NotEnoughMemory
 from dflash_cli.startup import load_model
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import backends
-from backends import choose_backend, eager
+from backends import Choice, choose_backend, eager
 from backends.base import BackendUnavailable
 from backends.engine import Engine
-from dflash_cli.backend_setup import backend_in_words
+from dflash_cli.backend_setup import backend_in_words, fallback_in_words
 from dflash_cli.config import Config
 from dflash_cli.conversation import Conversation
 from dflash_cli.loading import load
@@ -107,6 +107,12 @@ def test_a_backend_that_computes_something_else_is_refused(
         conversation.adopt(replace(conversation.model, config=replace(conversation.model.config, backend="warm")))
     assert conversation.decoder.backend.name == "eager"
     assert conversation.ask("two").stats.reused_tokens >= turn.stats.prompt_tokens
+
+
+def test_only_a_fallback_is_told_as_one() -> None:
+    assert fallback_in_words(choose_backend("eager", "cpu")) == fallback_in_words(choose_backend("auto", "cpu")) == ""
+    fallback = Choice("eager", "compile cannot run here", fell_back=True)
+    assert fallback_in_words(fallback) == "falling back to eager: compile cannot run here"
 
 
 def test_only_what_auto_chose_has_a_reason() -> None:

@@ -12,6 +12,7 @@ import torch
 import backends
 from backends import BACKENDS, Choice, choose_backend, create_backend
 from backends.base import BackendUnavailable, Clock
+from backends.draft_vocabulary import DraftHead
 from backends.engine import Engine
 from backends.self_test import self_test
 from dflash_cli.speculative import Decoder, Request
@@ -82,6 +83,7 @@ def test_a_longer_cache_is_filled_from_a_shorter_one() -> None:
         ({}, {"drafter": None}, True),
         ({"drafter": None}, {}, False),  # the drafter's context was never written
         ({}, {"drafter": make_drafter(seed=9)}, False),
+        ({}, {"drafter": DRAFTER.with_head(DraftHead(TARGET, torch.arange(5)))}, True),
         ({}, {"max_len": 32}, False),
         ({}, {"batch_size": 2}, False),
     ],

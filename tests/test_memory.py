@@ -1,23 +1,19 @@
-"""The memory estimate against real modules and caches, free memory, and the advice where it does not fit."""
+"""The memory estimate against real modules and caches."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from backends.config import DrafterConfig, TargetConfig
 from backends.drafter import Drafter
+from backends.quantize import quantise
 from dflash_cli import memory
-from dflash_cli.errors import DFlashError
-from dflash_cli.memory import (
-    NotEnoughMemory,
-    check_fits,
-    drafter_parameters,
-    plan_memory,
-    target_parameters,
-)
+from dflash_cli.memory import drafter_parameters, plan_memory, target_parameters
+from dflash_cli.memory_fit import NotEnoughMemory, check_fits
 from tests.tiny import NO_CONTEXT, drafter_dict, make_drafter, make_eagle, make_engine, make_target, target_dict
 
 GB = 10**9
@@ -99,75 +95,6 @@ def test_quantised_weights_take_less_and_are_converted_one_by_one(kind: str) -> 
     assert [plan.loading > 0 for plan in plans] == [True, False, False]
 
 
-def test_what_fits_or_is_unknown_passes() -> None:
-    plan = large_plan()
-    check_fits(plan, plan.total)
-    check_fits(plan, None)
-    with pytest.raises(DFlashError):
-        check_fits(plan, plan.total - 1)
-
-
-def test_the_advised_context_is_the_largest_that_fits() -> None:
-    free = 17 * GB
-    largest = large_plan().largest_context(free)
-    check_fits(large_plan(context=largest), free)
-    with pytest.raises(DFlashError):
-        check_fits(large_plan(context=largest + 1), free)
-    with pytest.raises(DFlashError, match=rf"--context {largest}, or a smaller model") as caught:
-        check_fits(large_plan(), free, device="cuda")
-    text = str(caught.value)
-    assert text.startswith("not enough memory on cuda: 17.9 GB needed (weights 16.4 GB, drafter 0 MB, KV cache 1.2 GB")
-    assert "17.0 GB free" in text
-
-
-def test_advice_is_only_what_helps() -> None:
-    def advice(plan: memory.MemoryPlan, free: int) -> str:
-        with pytest.raises(DFlashError) as caught:
-            check_fits(plan, free)
-        return str(caught.value).partition(" free. ")[2]
-
-    assert advice(large_plan(), 4 * GB) == "Use a smaller model (`dflash models` lists some)"
-    assert "--dtype bfloat16" in advice(large_plan(dtype_bytes=4), 20 * GB)
-    assert "--dtype" not in advice(large_plan(dtype_bytes=4), 10 * GB)
-    with_drafter = large_plan(drafter=True)
-    assert "--draft none" in advice(with_drafter, with_drafter.total - GB)
-    assert "--draft" not in advice(with_drafter, with_drafter.weights - GB)
-    tiny_context = replace(with_drafter, context=100)
-    assert "--context" not in advice(tiny_context, with_drafter.weights)
-
-
-def advised(plan: memory.MemoryPlan, free: int) -> list[str]:
-    with pytest.raises(NotEnoughMemory) as caught:
-        check_fits(plan, free)
-    assert (caught.value.needed, caught.value.free) == (plan.needed, free)
-    return str(caught.value).partition(" free. Use ")[2].split(", or ")
-
-
-def batch_plan(batch: int, context: int = 8192) -> memory.MemoryPlan:
-    return plan_memory(TargetConfig.from_dict(target_dict(**LARGE)), None, dtype_bytes=2, context=context, batch=batch)
-
-
-def test_a_smaller_batch_is_advised_where_that_is_the_cause() -> None:
-    free = batch_plan(5).total
-    assert batch_plan(16).largest_batch(free) == 5
-    assert batch_plan(16).largest_batch(free - 1) == 4
-    assert advised(batch_plan(16), free)[0] == "--batch 5"
-    context = batch_plan(16).largest_context(free)
-    assert advised(batch_plan(16), free)[1] == f"--context {context}"
-    check_fits(batch_plan(16, context), free)
-    assert not any("--batch" in each for each in advised(batch_plan(1), free - 5 * GB))
-
-
-def test_both_are_advised_where_one_is_not_enough() -> None:
-    free = batch_plan(1, 1024).total
-    plan = batch_plan(64)
-    assert plan.largest_batch(free) < 1
-    assert advised(plan, free)[0] == "--batch 1 with --context 1024"
-    assert plan.single_row().total == batch_plan(1).total
-    assert plan.single_row().per_position == batch_plan(1).per_position
-    assert advised(plan, batch_plan(1, 100).total) == ["a smaller model (`dflash models` lists some)"]
-
-
 def test_converting_to_packed_weights_takes_them_twice() -> None:
     target, drafter = TargetConfig.from_dict(target_dict(**LARGE)), make_drafter().config
 
@@ -184,13 +111,80 @@ def test_converting_to_packed_weights_takes_them_twice() -> None:
     assert plan((True, True), device="cuda").loading == 0
     assert plan((True, True), dtype_bytes=4).loading == 0
     assert plan((True, True), loaded=(True, True)).needed == base.total - base.weights - base.drafter
-    with pytest.raises(NotEnoughMemory, match=r"as much again as 16\.4 GB of them while they are converted"):
+    with pytest.raises(NotEnoughMemory, match=r"and 16\.4 GB more while they are converted"):
         check_fits(both, base.total)
 
 
-def test_what_is_advised_does_not_need_more_to_load() -> None:
-    """Weights that are stored in fp32 are converted for bf16, which takes as much as fp32 itself."""
+@pytest.mark.parametrize("method", ["int8", "int4"])
+def test_a_quantised_matrix_made_whole_is_counted_where_no_packed_kernel_runs(method: str) -> None:
+    def work(device: str, quantize: str, **sizes: int) -> int:
+        sizes = {"context": 4096, "dtype_bytes": 2} | sizes
+        return plan_memory(
+            TargetConfig.from_dict(target_dict(**LARGE)), None, device=device, quantize=quantize, **sizes
+        ).workspace
+
+    head, wide = 151936 * 4096 * 2, 2 * 12288 * 4096 * 2
+    assert work("cuda", method) - work("cuda", "none") == head  # which is in int8 in both
+    # On a CPU a long prefill makes the layers' matrices whole, of int4 with the codes, twice; the head reads few rows.
+    assert work("cpu", method) - work("cpu", "none") == wide * (3 if method == "int4" else 1)
+    assert work("cpu", method, context=60) == work("cpu", "none", context=60)
+    assert work("cpu", method, batch=65) - work("cpu", "none", batch=65) == head
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor of any operation inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.nbytes = max(self.nbytes, out.untyped_storage().nbytes())
+        return out
+
+
+def test_the_largest_matrix_that_is_made_whole_is_the_one_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.quantize._has_int8_kernel", lambda _dtype: False)
+    target = make_target(vocab_size=3000)
+    quantise(target, "int8", torch.float32, torch.device("cpu"))
+    engine = make_engine(target, None, max_len=20)
+    with Largest() as largest:
+        engine.prefill(torch.arange(4), 0)
+    config = target.config
+    plans = [
+        plan_memory(config, None, dtype_bytes=4, context=20, device="mps", quantize=each) for each in ("none", "int8")
+    ]
+    assert largest.nbytes == plans[1].workspace - plans[0].workspace == 3000 * config.hidden_size * 4
+
+
+def test_weights_that_are_filled_before_they_are_quantised_are_counted_whole() -> None:
     target = TargetConfig.from_dict(target_dict(**LARGE))
-    for converted, helps in ((True, True), (False, False)):
-        plan = plan_memory(target, None, dtype_bytes=4, context=64, converted=(converted, False))
-        assert ("--dtype bfloat16" in advised(plan, plan.weights - 1)) is helps
+    sizes: dict[str, Any] = {"dtype_bytes": 2, "context": 64, "device": "cuda"}
+    read, filled = (plan_memory(target, None, quantize="int4", is_filled=each, **sizes) for each in (False, True))
+    whole = plan_memory(target, None, **sizes)
+    assert read.needed == read.total < whole.weights
+    assert filled.total == read.total
+    assert filled.needed == whole.weights + 151936 * 4096 * 2  # and one matrix joined of its parts
+    assert plan_memory(target, None, is_filled=True, **sizes).needed == whole.needed
+
+
+def test_a_head_of_its_own_is_made_whole_where_rows_are_taken_from_it() -> None:
+    target, drafter = TargetConfig.from_dict(target_dict(**LARGE)), make_drafter().config
+    head = 151936 * 4096 * 4
+    for quantize, loading in (("none", 0), ("int8", head)):
+        plan = plan_memory(target, drafter, dtype_bytes=4, context=64, draft_ids=100, quantize=quantize)
+        assert plan.loading == loading
+
+
+def test_plans_in_fewer_bits_are_those_of_the_other_settings() -> None:
+    plan = large_plan(drafter=True)
+    int8 = plan.in_fewer_bits
+    assert int8 is not None
+    assert int8.in_fewer_bits is not None
+    assert [plan.quantize, int8.quantize, int8.in_fewer_bits.quantize] == ["none", "int8", "int4"]
+    assert plan.needed > int8.needed > int8.in_fewer_bits.needed
+    assert int8.in_fewer_bits.in_fewer_bits is None
+    loaded = plan_memory(TargetConfig.from_dict(target_dict()), None, dtype_bytes=2, context=64, loaded=(True, False))
+    assert loaded.in_fewer_bits is None  # other weights would come on top

@@ -15,7 +15,7 @@ from dflash_cli.config import Config
 from dflash_cli.conversation import Conversation
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.loading import load
-from dflash_cli.memory import NotEnoughMemory
+from dflash_cli.memory_fit import NotEnoughMemory
 from dflash_cli.model import Model
 from dflash_cli.race import Race, prepare
 from dflash_cli.race_view import frame

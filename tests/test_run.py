@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import backends
 import dflash_cli.run
 from dflash_cli.cli import main
 from dflash_cli.config import Config
@@ -51,6 +52,23 @@ class Run:
 @pytest.fixture
 def run(capfd: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(capfd, monkeypatch)
+
+
+@pytest.mark.parametrize("how", [[], ["--compare"], ["--jsonl"]], ids=str)
+def test_a_fallback_of_auto_is_told_once(
+    run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: list[str]
+) -> None:
+    prompts = tmp_path / "prompts"
+    prompts.write_text('{"prompt": "hello"}\n')
+    arguments = (*pair, "-n", "5", *how, str(prompts), str(prompts))
+    assert "falling back" not in run(*arguments)[2]
+    monkeypatch.setitem(backends.AUTO, "cpu", ("compile", "it is faster"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, _, err = run(*arguments)
+    assert code == 0
+    assert err.count("dflash: falling back to eager: the compile backend cannot run here: ") == 1
+    assert err.count("no-such-compiler is not there (install g++, or set CXX)") == 1
+    assert "falling back" not in run("--quiet", *arguments)[2]
 
 
 def test_the_answer_alone_is_on_stdout(run: Run, pair: list[str]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from backends import DRAFT_VOCABULARY
+from backends.draft_vocabulary import draft_ids_file
 from dflash_cli.chat_commands import COMMANDS
 from dflash_cli.cli import main
 from dflash_cli.config import SETTINGS, Config
@@ -18,7 +20,7 @@ from dflash_cli.slash_settings import find_setting
 from dflash_cli.switching import can_change
 from tests.scripted_model import scripted_model
 from tests.talk import Talk
-from tests.tiny import write_pair
+from tests.tiny import VOCAB, write_pair
 
 Start = Callable[..., Talk]
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message.role + ': ' + message.content + ';' }}{% endfor %}"
@@ -87,6 +89,21 @@ def test_drafts_after_plain_turns_are_those_of_a_chat_that_always_drafted(start:
         texts.append((stats.ids, stats.lengths))
     assert texts[0] == texts[1]
     assert start()("/spec on")[1] == ["speculation on, blocks of up to 6"]
+
+
+def test_another_draft_vocabulary_keeps_the_cache(start: Start, tmp_path: Path) -> None:
+    """The drafter's context does not depend on what is read out of it."""
+    target, drafter = write_pair(tmp_path)
+    (drafter / DRAFT_VOCABULARY).write_bytes(draft_ids_file(range(0, VOCAB, 2), VOCAB))
+    lengths = []
+    for first, then in (("full", "auto"), ("auto", "full"), ("full", "full")):
+        talk = start(model=str(target), draft=str(drafter), draft_vocabulary=first, block=6)
+        talk("one", f"/set draft_vocabulary {then}")
+        assert (talk.conversation.decoder.backend.draft_ids is None) == (then == "full")
+        reused, there = reused_share(talk)
+        assert reused == there > 0, (first, then)
+        lengths.append(talk.conversation.turns[-1].stats.lengths)
+    assert lengths[1] == lengths[2]  # drafts after the switch are those of a chat that always drafted all
 
 
 def test_a_block_that_cannot_be_changes_nothing(start: Start) -> None:

@@ -16,7 +16,7 @@ from dflash_cli.config import Config
 from dflash_cli.conversation import Conversation
 from dflash_cli.errors import DFlashError
 from dflash_cli.loading import estimated_bytes, load, shares_target
-from dflash_cli.memory import NotEnoughMemory
+from dflash_cli.memory_fit import NotEnoughMemory
 from dflash_cli.slash_talk import context_rows
 from dflash_cli.switching import change, is_shortage
 from dflash_cli.toolbar import status_of

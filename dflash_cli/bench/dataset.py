@@ -68,7 +68,10 @@ def _entries(path: Path, samples: int) -> Iterator[Entry]:
         yield from (json.loads(line) for line in lines[:samples])
         return
     try:
-        import pyarrow.parquet as parquet  # type: ignore[import-not-found]
+        import pyarrow.parquet as parquet
     except ImportError:
-        raise DFlashError("this dataset is a Parquet file: pip install pyarrow, or use --prompts FILE") from None
+        raise DFlashError(
+            "this dataset is a Parquet file, which needs pyarrow: pip install 'dflash-cli[datasets]', "
+            "or use --prompts FILE"
+        ) from None
     yield from parquet.read_table(path).slice(0, samples).to_pylist()

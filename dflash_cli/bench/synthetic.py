@@ -17,7 +17,8 @@ from dflash_cli.bench.case import Case
 from dflash_cli.bench.entrants import Weights
 from dflash_cli.bench.shapes import shape_of
 from dflash_cli.free_memory import free_memory
-from dflash_cli.memory import check_fits, plan_memory
+from dflash_cli.memory import plan_memory
+from dflash_cli.memory_fit import check_fits
 from dflash_cli.models import Pair
 
 KIND = "random ids"
@@ -37,7 +38,7 @@ def synthetic_weights(
     target, drafter = TargetConfig.from_dict(target_dict), DrafterConfig.from_dict(drafter_dict)
     plan = plan_memory(
         target, drafter, dtype_bytes=dtype.itemsize, context=context, batch=batch, device=device.type,
-        quantize=quantize,
+        converted=(True, True), quantize=quantize, is_filled=True,
     )  # fmt: skip
     check_fits(plan, free_memory(str(device)), device=str(device))
     source = f"synthetic:{name}"

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from dflash_cli.stats_store.store import StatsStore
 
 COLUMNS = ("pair", "backend", "version", "kind", "temperature", "device", "dtype", "command", "day", "depth",
-           "quantisation", "block_size", "adaptive", "target_hash", "drafter_hash")  # fmt: skip
+           "quantisation", "block_size", "adaptive", "draft_vocabulary", "target_hash", "drafter_hash")  # fmt: skip
 GUESSED = ("pair", "backend", "kind", "version", "device", "dtype", "quantisation")  # where a bare word is looked for
-NUMBERS = ("temperature", "depth", "block_size", "adaptive")
+NUMBERS = ("temperature", "depth", "block_size", "adaptive", "draft_vocabulary")
 CONFIDENCE = 0.975  # on each side
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dflash_cli.stats_store.selection import Selection
     from dflash_cli.stats_store.store import StatsStore
 
-ALIKE = ("pair", "drafter", "device", "dtype", "quantisation", "batch", "block_size", "adaptive", "temperature", "kind",
-         "depth")  # fmt: skip
+ALIKE = ("pair", "drafter", "device", "dtype", "quantisation", "batch", "block_size", "adaptive",
+         "draft_vocabulary", "temperature", "kind", "depth")  # fmt: skip
 """Only turns that agree in these are compared: else a change of subject would pass for a change of the program."""
 CHANGES = ("version", "backend", "target_hash", "drafter_hash")
 NAMES = {"target_hash": "target checkpoint", "drafter_hash": "drafter checkpoint"}

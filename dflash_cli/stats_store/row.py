@@ -37,7 +37,8 @@ class Row:
     decoded together. `depth`: the power of two that the prompt's tokens reach, 0 below SHALLOW. `lengths`: a JSON
     object, acceptance length to blocks. `positions`: a JSON array of [drafted, tested, accepted], the first draft's
     first (see `stats.Position`). `adaptive`: 1 where each block was as wide as paid, `block_size` at most; 0 where all
-    were that wide; -1 where that is not known.
+    were that wide; -1 where that is not known. `draft_vocabulary`: how many ids drafts were chosen from; 0 where from
+    all, -1 where that is not known.
     """
 
     time: int
@@ -88,6 +89,7 @@ class Row:
     lengths: str
     positions: str
     adaptive: int = -1
+    draft_vocabulary: int = -1
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ def row_of(model: Model, decoder: Decoder, stats: AnswerStats, text: str, comman
     from dflash_cli.trace import head_of
 
     head, params, now = head_of(model, decoder), model.params, time.time()
+    draft_ids = decoder.backend.draft_ids if head.drafter else None
     return Row(
         time=round(now * 1e3),
         day=day_of(now),
@@ -159,6 +162,7 @@ def row_of(model: Model, decoder: Decoder, stats: AnswerStats, text: str, comman
         seed=params.seed,
         kind=kind_of(text, stats.thinking_tokens, len(stats.ids)),
         adaptive=int(decoder.depth is not None),
+        draft_vocabulary=0 if draft_ids is None else len(draft_ids),
         **figures_of(stats),
     )
 

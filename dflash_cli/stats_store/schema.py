@@ -1,4 +1,4 @@
-"""The tables of the statistics file, and how an older file becomes a newer one. Schema 2.
+"""The tables of the statistics file, and how an older file becomes a newer one. Schema 3.
 
 `turns` has one row an answer, `blocks` its passes in order where a trace was asked for, `baselines` the plain decoding
 measured on this machine. The three others are sums by day, kept by the triggers of `turns`, so that a view need not
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x44464C53  # "DFLS", so that another program's file is told from ours
 DIMENSIONS = (
     "day", "version", "pair", "target", "drafter", "target_hash", "drafter_hash", "backend", "device", "dtype",
-    "quantisation", "batch", "block_size", "adaptive", "temperature", "kind", "depth",
+    "quantisation", "batch", "block_size", "adaptive", "draft_vocabulary", "temperature", "kind", "depth",
 )  # fmt: skip
 """What turns are told apart by in `sums`."""
 SUMMED = (
@@ -67,17 +67,22 @@ UPDATE baselines SET quantisation = COALESCE((
 UPDATE turns SET target_hash = '', drafter_hash = '';
 UPDATE baselines SET target_hash = '';
 """
+# Before the second schema all was drafted, and in plain decoding nothing is.
+_DRAFT_VOCABULARY = """
+ALTER TABLE turns ADD COLUMN draft_vocabulary INTEGER NOT NULL DEFAULT -1;
+UPDATE turns SET draft_vocabulary = 0 WHERE adaptive = -1 OR drafter = '';
+"""
 _SUMS = """
 CREATE TABLE sums (
     day TEXT, version TEXT, pair TEXT, target TEXT, drafter TEXT, target_hash TEXT, drafter_hash TEXT, backend TEXT,
-    device TEXT, dtype TEXT, quantisation TEXT, batch INTEGER, block_size INTEGER, adaptive INTEGER, temperature REAL,
-    kind TEXT, depth INTEGER,
+    device TEXT, dtype TEXT, quantisation TEXT, batch INTEGER, block_size INTEGER, adaptive INTEGER,
+    draft_vocabulary INTEGER, temperature REAL, kind TEXT, depth INTEGER,
     first INTEGER, last INTEGER, turns INTEGER, interrupted INTEGER, prompt_tokens INTEGER, reused_tokens INTEGER,
     new_tokens INTEGER, committed INTEGER, passes INTEGER, accepted INTEGER, drafted INTEGER, ttft_ms REAL,
     prefill_ms REAL, decode_ms REAL, draft_ms REAL, verify_ms REAL, other_ms REAL, committed_committed INTEGER,
     committed_passes INTEGER, passes_passes INTEGER, later_later INTEGER, later_ms REAL, ms_ms REAL,
     PRIMARY KEY (day, version, pair, target, drafter, target_hash, drafter_hash, backend, device, dtype, quantisation,
-        batch, block_size, adaptive, temperature, kind, depth)
+        batch, block_size, adaptive, draft_vocabulary, temperature, kind, depth)
 ) WITHOUT ROWID;
 CREATE TABLE length_sums (
     day TEXT, pair TEXT, backend TEXT, length INTEGER, blocks INTEGER, PRIMARY KEY (day, pair, backend, length)
@@ -88,7 +93,7 @@ CREATE TABLE position_sums (
 ) WITHOUT ROWID;
 CREATE VIEW turn_sums AS SELECT
     day, version, pair, target, drafter, target_hash, drafter_hash, backend, device, dtype, quantisation, batch,
-    block_size, adaptive, temperature, kind, depth,
+    block_size, adaptive, draft_vocabulary, temperature, kind, depth,
     id AS first, id AS last, 1 AS turns, interrupted, prompt_tokens, reused_tokens, new_tokens, committed, passes,
     accepted, drafted, ttft_ms, prefill_ms, decode_ms, draft_ms, verify_ms, other_ms,
     committed * committed AS committed_committed, committed * passes AS committed_passes,
@@ -116,7 +121,7 @@ CREATE TRIGGER add_turn AFTER INSERT ON turns BEGIN
             tested = tested + excluded.tested, accepted = accepted + excluded.accepted;
 END;
 """  # noqa: S608 (names of columns)
-MIGRATIONS = (_BEGINNING, _QUANTISED_AND_ADAPTIVE)
+MIGRATIONS = (_BEGINNING, _QUANTISED_AND_ADAPTIVE, _DRAFT_VOCABULARY)
 """What makes a file of schema n + 1 of one of schema n; the first makes it of nothing. Sums are not part of them."""
 SCHEMA = len(MIGRATIONS)
 SUM_TABLES = ("sums", "length_sums", "position_sums")

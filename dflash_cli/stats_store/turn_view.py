@@ -55,7 +55,8 @@ def _told(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "tokens", f"prompt {row['prompt_tokens']}{reused}; answer {row['new_tokens']}{thought}"
     accepted = f"{share(row['acceptance_rate'])} of {row['drafted']} drafts accepted"
     width = f"{'up to ' if row['adaptive'] == 1 else ''}{row['block_size']}"
-    yield "speculation", f"τ {number(row['tau'])} over {row['passes']} blocks of {width}, {accepted}"
+    few = f", drafts of {row['draft_vocabulary']} ids" if row["draft_vocabulary"] > 0 else ""
+    yield "speculation", f"τ {number(row['tau'])} over {row['passes']} blocks of {width}, {accepted}{few}"
     times = ", ".join(f"{name} {row[f'{name}_ms'] / 1e3:.2f}" for name in ("draft", "verify", "other"))
     yield "speed", f"{number(row['tokens_per_s'], 1)} tok/s, first token after {row['ttft_ms']:.0f} ms"
     yield "seconds", f"decoding {row['decode_ms'] / 1e3:.2f}: {times}"

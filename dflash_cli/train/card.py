@@ -21,6 +21,7 @@ from dflash_cli.train.curve import Point, curve_lines, thinned
 from dflash_cli.train.data import Data
 from dflash_cli.train.recipe import CHOICES, Recipe
 from dflash_cli.train.report import duration
+from dflash_cli.train.sittings import Sitting, later, whole_curve
 
 LOG_ROWS = 40
 MARKUP = re.compile(r"[\\`|\[\]]")  # what a backslash makes plain in a table's cell
@@ -33,6 +34,7 @@ class Trained:
 
     `target`: the source of the target. `step`, `tokens`, `seconds`: when these weights were measured.
     `measured`: their figures, as in the metrics. `curve`: all measurements so far. `entries`: lines of the metrics.
+    `earlier`: the sittings of the drafter that this run began with.
     """
 
     config: Config
@@ -47,6 +49,23 @@ class Trained:
     measured: dict[str, Any]
     curve: Sequence[Point]
     entries: Sequence[dict[str, Any]] = field(default=())
+    earlier: Sequence[Sitting] = field(default=())
+
+    @property
+    def sittings(self) -> list[Sitting]:
+        """All of them, with what this run has put into the weights as the last."""
+        began = self.recipe.warm_start
+        own = Sitting(
+            steps=self.step,
+            tokens=self.tokens,
+            seconds=self.seconds,
+            machine=self.machine,
+            command=command_line(self.recipe, self.config, self.target),
+            data=self.data.sources,
+            curve=[point for point in self.curve if point[0] <= self.step],
+            begun_with=None if began is None or self.earlier else shown(CHOICES["warm_start"], began),
+        )
+        return [*self.earlier, own]
 
 
 def card(raw: dict[str, Any], trained: Trained) -> str:
@@ -135,31 +154,56 @@ def _slots(shares: Sequence[float]) -> str:
 
 
 def _training(_raw: dict[str, Any], trained: Trained) -> Iterable[str]:
-    recipe = trained.recipe
+    recipe, sittings = trained.recipe, trained.sittings
     yield "## Training"
     yield ""
-    yield from _fenced(printable(command_line(recipe, trained.config, trained.target)))
+    if (unknown := sittings[0].begun_with) is not None:
+        yield f"It began with the drafter {_plain(unknown)}, which has no record of how it was trained."
+        yield ""
+    if trained.earlier:
+        yield f"In {len(sittings)} sittings, {_totals(sittings)} in all. The last one:"
+        yield ""
+    yield from _fenced(printable(sittings[-1].command))
     yield ""
     yield (
-        f"{trained.step} steps, {trained.tokens:,} answer tokens, {duration(trained.seconds)} on {trained.machine}; "
-        f"dflash {__version__}. Answers are the "
+        f"{_totals(sittings[-1:])} on {trained.machine}; dflash {__version__}. Answers are the "
         + ("files' or the target's (`keep_answers`)." if recipe.keep_answers else "target's own.")
         + (f" Thinking {'on' if trained.thinking else 'off'}." if trained.thinking is not None else "")
     )
     yield ""
     yield from _table(("data", "documents"), trained.data.sources.items())
+    yield from _earlier(trained.earlier)
+
+
+def _totals(sittings: Sequence[Sitting]) -> str:
+    steps, tokens, seconds = (sum(getattr(each, name) for each in sittings) for name in ("steps", "tokens", "seconds"))
+    return f"{steps} steps, {tokens:,} answer tokens, {duration(seconds)}"
+
+
+def _earlier(sittings: Sequence[Sitting]) -> Iterable[str]:
+    """Each began with the weights that the one before had measured as its best."""
+    for number, each in enumerate(sittings, 1):
+        yield ""
+        yield f"Sitting {number}: {_totals([each])} on {_plain(each.machine)}."
+        yield ""
+        yield from _fenced(printable(each.command))
+        yield ""
+        yield from _table(("data", "documents"), each.data.items())
 
 
 def _log(_raw: dict[str, Any], trained: Trained) -> Iterable[str]:
     """τ against answer tokens as bars, then each measurement with the mean loss of the steps before it."""
     yield "## Curve and log"
     yield ""
+    if trained.earlier:
+        yield "Tokens are counted from the first sitting on; each was measured on the prompts that it held out."
+        yield ""
     yield "```"
-    yield from curve_lines(trained.curve)
+    yield from curve_lines(whole_curve(trained.earlier, trained.curve))
     yield "```"
     sources = list(trained.measured["tau_by_source"])
     rows, losses = [], []
-    for entry in trained.entries:
+    for entry in later(trained.earlier, trained.entries):
         if "loss" in entry:
             losses.append(entry["loss"])
         if "tau" in entry:
@@ -200,7 +244,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[st
 
 
 def _row(cells: Sequence[object]) -> str:
-    """Names of sources come from files: no cell may end its row, or hold markup."""
-    plain = (printable(str(each)).replace("\n", " ") for each in cells)
-    texts = (MARKUP.sub(r"\\\g<0>", each).replace("<", "&lt;") for each in plain)
-    return "| " + " | ".join(texts) + " |"
+    return "| " + " | ".join(map(_plain, cells)) + " |"
+
+
+def _plain(value: object) -> str:
+    """Names of sources and drafters come from files: none may end its row, or hold markup."""
+    text = printable(str(value)).replace("\n", " ")
+    return MARKUP.sub(r"\\\g<0>", text).replace("<", "&lt;")

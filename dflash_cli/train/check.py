@@ -13,6 +13,7 @@ from dflash_cli.train.documents import Document
 from dflash_cli.train.evaluate import Measured, inference_copy, measure
 from dflash_cli.train.features import FeatureReader
 from dflash_cli.train.learner import Learner
+from dflash_cli.train.preview import show_sample
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.shape import make_drafter
@@ -38,9 +39,10 @@ def check(
     if not drafter.config.target_context:
         raise UsageError("--check expects full blocks, which no drafter foresees without context; leave it out")
     longest = max(len(document.ids) for document in documents)
-    learner = Learner(recipe, drafter, model, longest, CHECK_STEPS)
+    learner = Learner(recipe, drafter, model, longest, CHECK_STEPS, tell=report.tell)
     features = FeatureReader(model.target, drafter.config.target_layer_ids, longest, wants_final=recipe.loss == "kl")
     read = features.read(documents)
+    show_sample(documents[0], learner, model)
     with report.stage("check", CHECK_STEPS) as advance:
         for step in range(CHECK_STEPS):
             rows = learner.rows([(step, index, document) for index, document in enumerate(documents)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from dflash_cli.options import SettingType, settings
 from dflash_cli.setting_kinds import Switch
 from dflash_cli.startup import load_model
 from dflash_cli.train.launch import Place, device_for, join, read_place
+from dflash_cli.train.own_folder import alone_in
 from dflash_cli.train.recipe import CHOICES, Recipe, make_recipe
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.signals import Stop
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from dflash_cli.model import Model
     from dflash_cli.train.data import Data, Read
     from dflash_cli.train.ranks import Ranks
-    from dflash_cli.train.synthesis import PromptFile
-    from dflash_cli.train.trainer import Trainer
 
 Function = Callable[..., Any]
 # Of chats: here a recipe decides, or nothing does.
@@ -117,24 +117,30 @@ class Run:
         self, ranks: Ranks | None = None, device: str | None = None, *, planning: bool = False, checking: bool = False
     ) -> None:
         """Load, read, then plan, check or train. `device`: the one of this process among several."""
+        from dflash_cli.train.ranks import Ranks
+
+        ranks = ranks or Ranks()
+        writes = ranks.first and not planning
+        if writes and not checking:
+            self._check_outputs()
+        with alone_in(self.out) if writes else nullcontext():
+            model = load_model(replace(self.config, device=device or self.config.device), tell=self.report.tell)
+            model = replace(model, config=self.config)
+            self._set_threads()
+            if planning:
+                self._plan(model)
+            else:
+                self._make(model, ranks, checking=checking)
+
+    def _make(self, model: Model, ranks: Ranks, *, checking: bool) -> None:
         from dflash_cli.train.check import CHECK_DOCUMENTS, check
         from dflash_cli.train.data import WRITTEN, read_files
-        from dflash_cli.train.ranks import Ranks
         from dflash_cli.train.saved_chats import CHATS, SavedChats
         from dflash_cli.train.shape import drafter_shape
         from dflash_cli.train.shared_answers import answer_together
         from dflash_cli.train.synthesis import PromptFile
 
-        ranks = ranks or Ranks()
-        if not planning and not checking and ranks.first:
-            self._check_outputs()
-        model = load_model(replace(self.config, device=device or self.config.device), tell=self.report.tell)
-        model = replace(model, config=self.config)
-        self._set_threads()
         written = PromptFile(self.work / WRITTEN)
-        if planning:
-            self._plan(model, read_files(self.recipe, model, written, self.report), written)
-            return
         if ranks.first:
             if self.recipe.from_sessions:
                 SavedChats(self.work / CHATS).copy(self.report)
@@ -158,13 +164,22 @@ class Run:
     def _check_outputs(self) -> None:
         """What is asked for must be possible before hours of work."""
         from dflash_cli.train.push import check_hub
+        from dflash_cli.train.saved_chats import SOURCE
+        from dflash_cli.train.sittings import read_sittings
         from dflash_cli.train.tensorboard import require_tensorboard
 
         if self.recipe.tensorboard:
             require_tensorboard()
         if self.recipe.push_to_hub is not None:
+            began = self.recipe.warm_start
+            earlier = [] if began is None else read_sittings(Path(began))
+            if self.recipe.public and any(SOURCE in each.data for each in earlier):
+                raise UsageError(
+                    f"--public and --warm-start {began}: that drafter learned from saved chats and may repeat them; "
+                    "leave one of them out"
+                )
             check_hub(self.recipe.push_to_hub, public=self.recipe.public, offline=self.config.offline)
-            if self.config.system:
+            if self.config.system or any("--system" in each.command for each in earlier):
                 who = "everyone" if self.recipe.public else "those who may see it"
                 self.report.tell(f"the model card in {self.recipe.push_to_hub} will show {who} your system prompt")
 
@@ -188,14 +203,19 @@ class Run:
 
         return fetch(model.pair.target, offline=self.config.offline, quiet=True)
 
-    def _plan(self, model: Model, read: Read, written: PromptFile) -> None:
+    def _plan(self, model: Model) -> None:
+        from dflash_cli.train.data import WRITTEN, read_files
         from dflash_cli.train.plan import plan
+        from dflash_cli.train.synthesis import PromptFile
 
+        written = PromptFile(self.work / WRITTEN)
+        read = read_files(self.recipe, model, written, self.report)
         to_write = max(0, self.recipe.synthesize - len(written.texts))
         for line in plan(self.recipe, model, read, self.work, to_write):
             click.echo(line)
 
     def _train(self, model: Model, data: Data, raw: dict[str, Any], folder: Path, ranks: Ranks) -> None:
+        from dflash_cli.train.preview import show_sample
         from dflash_cli.train.shape import make_drafter
         from dflash_cli.train.trainer import Trainer
 
@@ -204,7 +224,7 @@ class Run:
         if trainer.resume():
             self.report.tell(f"going on from step {trainer.state.step} of {trainer.num_steps}")
         else:
-            self._preview(model, trainer)
+            show_sample(data.train[0], trainer.learner, model)
         if self.recipe.cache_features:
             trainer.cache_features(self.stop)
         trainer.run(self.stop)
@@ -214,14 +234,3 @@ class Run:
             from dflash_cli.train.push import push
 
             push(self.out, self.recipe.push_to_hub, self.report, public=self.recipe.public)
-
-    def _preview(self, model: Model, trainer: Trainer) -> None:
-        import sys
-
-        from dflash_cli.train.preview import preview
-
-        document = trainer.data.train[0]
-        (_, row), *_ = trainer.learner.rows([(0, 0, document)])
-        text = preview(document, row, model.codec, color=self.config.wants_color(sys.stderr))
-        if not self.config.quiet:
-            click.echo(text, err=True)

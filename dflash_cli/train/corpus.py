@@ -40,68 +40,81 @@ class Wanted:
 class AnswerFile:
     """Answers in `path`, one JSON object a line: messages, answer_ids, finish, source and the prompt's key.
 
-    `how` says how they are made; a file made in another way is refused. Lines are only ever added.
+    `how` says how they are made; a file made in another way is refused. Lines are only ever added, and nothing is
+    written before the first.
     """
 
     def __init__(self, path: Path, how: dict[str, Any]) -> None:
         """Raises DFlashError where the file was made differently, or it or the one beside it is damaged."""
-        self.path = path
-        ensure_private(path.parent)
-        self._check_how(path.with_suffix(".json"), how)
+        self.path, self.how = path, how
+        self._sidecar = path.with_suffix(".json")
+        self._check_how()
         self.answers: dict[str, list[int]] = {}
-        if path.is_file():
-            self._read()
-
-    def _check_how(self, sidecar: Path, how: dict[str, Any]) -> None:
-        if not sidecar.is_file():
-            write_private(sidecar, json.dumps(how, indent=1).encode())
-            return
-        try:
-            found = json.loads(sidecar.read_bytes())
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise DFlashError(f"{sidecar} is damaged; remove it and {self.path.name}, and the answers are made again")
-        for key in how:
-            if found.get(key) != how[key]:
-                raise DFlashError(
-                    f"the answers in {self.path} were made with {key} {found.get(key)!r}, now it is {how[key]!r}; "
-                    "use another --out, or remove that file and the one beside it"
-                )
-
-    def _read(self) -> None:
-        data = self.path.read_bytes()
-        end = data.rfind(b"\n") + 1
-        if end < len(data):  # a line that was cut off while it was written
-            os.truncate(self.path, end)
-        for number, line in enumerate(data[:end].splitlines(), 1):
+        for number, line in enumerate(self.lines(), 1):
             try:
                 entry = json.loads(line)
                 self.answers[str(entry["key"])] = [int(each) for each in entry["answer_ids"]]
             except (ValueError, KeyError, TypeError):
-                raise DFlashError(f"{self.path} line {number} is damaged; remove that line") from None
+                raise DFlashError(f"{path} line {number} is damaged; remove that line") from None
+
+    def _check_how(self) -> None:
+        if not self._sidecar.is_file():
+            return
+        try:
+            found = json.loads(self._sidecar.read_bytes())
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise DFlashError(
+                f"{self._sidecar} is damaged; remove it and {self.path.name}, and the answers are made again"
+            )
+        for key, value in self.how.items():
+            if found.get(key) != value:
+                raise DFlashError(
+                    f"the answers in {self.path} were made with {key} {found.get(key)!r}, now it is {value!r}; "
+                    "use another --out, or remove that file and the one beside it"
+                )
+
+    def lines(self) -> list[bytes]:
+        """The whole lines, without one that is being written or was cut off while it was."""
+        data = self.path.read_bytes() if self.path.is_file() else b""
+        return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+
+    def add_lines(self, lines: Iterable[bytes]) -> None:
+        """Add lines as they come, each at once. Raises DFlashError where they cannot be written; what is there stays.
+
+        What cannot be made whole any more, a line cut off by the end of another process, goes first.
+        """
+        ensure_private(self.path.parent)
+        if not self._sidecar.is_file():
+            write_private(self._sidecar, json.dumps(self.how, indent=1).encode())
+        try:
+            if self.path.is_file():
+                os.truncate(self.path, sum(map(len, self.lines())))
+            with self.path.open("ab") as file:
+                self.path.chmod(0o600)
+                for line in lines:
+                    file.write(line)
+                    file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise DFlashError(f"cannot write {self.path}: {error.strerror}; the answers in it are kept") from error
 
     def add(self, made: Iterable[tuple[Wanted, list[int], str]], told: Callable[[int, int], None]) -> None:
         """Take answers (see `answers`) and add each as it comes. `told(prompt tokens, answer tokens)`.
 
         Raises DFlashError where the file cannot be written; what is in it stays.
         """
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                self.path.chmod(0o600)
-                for each, ids, reason in made:
-                    entry = {
-                        "messages": list(each.messages),
-                        "answer_ids": ids,
-                        "finish": reason,
-                        "source": each.source,
-                    }
-                    file.write(json.dumps(entry | {"key": each.key}) + "\n")
-                    file.flush()
-                    self.answers[each.key] = ids
-                    told(len(each.prompt_ids), len(ids))
-        except OSError as error:
-            raise DFlashError(f"cannot write {self.path}: {error.strerror}; the answers in it are kept") from error
+        self.add_lines(self._taken(made, told))
+
+    def _taken(
+        self, made: Iterable[tuple[Wanted, list[int], str]], told: Callable[[int, int], None]
+    ) -> Iterator[bytes]:
+        for each, ids, reason in made:
+            entry = {"messages": list(each.messages), "answer_ids": ids, "finish": reason, "source": each.source}
+            yield json.dumps(entry | {"key": each.key}).encode() + b"\n"
+            self.answers[each.key] = ids  # it is written by now
+            told(len(each.prompt_ids), len(ids))
 
 
 def answers(model: Model, wanted: Sequence[Wanted], recipe: Recipe) -> Iterator[tuple[Wanted, list[int], str]]:

@@ -61,26 +61,29 @@ def last_doubling(curve: Sequence[Point]) -> float | None:
 
 
 def show_curve(curve: Sequence[Point], entries: Sequence[dict[str, Any]], picture: Path, report: Reporter) -> None:
-    """Tell the curve in rows, and draw it where that can be done; a disk that is full costs the picture."""
+    """Tell the curve in rows, and draw it where that can be done; a disk that is full costs the picture.
+
+    The curve may begin before the lines of the metrics do, with earlier sittings.
+    """
     for line in curve_lines(curve, glyphs_for(sys.stderr.encoding if sys.stderr else None)):
         report.tell(line)
     if not curve or not entries:
         return
     try:
-        write_picture(entries, picture)
+        write_picture(curve, entries, picture)
     except DFlashError as error:
         report.tell(str(error))
     else:
         report.tell(f"the curve is drawn in {picture}")
 
 
-def write_picture(entries: Sequence[dict[str, Any]], path: Path) -> None:
-    """Loss and tau against answer tokens, from the lines of the metrics. Raises DFlashError."""
+def write_picture(curve: Sequence[Point], entries: Sequence[dict[str, Any]], path: Path) -> None:
+    """Loss and tau against answer tokens, from the curve and the lines of the metrics. Raises DFlashError."""
     figure = require_matplotlib("a picture of the curve")(figsize=(9, 7), layout="constrained")
     loss, tau = figure.subplots(2, 1, sharex=True)
     steps = [each for each in entries if "loss" in each]
     _losses(loss, steps)
-    _taus(tau, steps, [each for each in entries if "tau" in each])
+    _taus(tau, curve, steps, [each for each in entries if "tau" in each])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a source's name may have signs that the font lacks
         content = drawn(figure, path)
@@ -97,7 +100,9 @@ def _losses(axes: Any, steps: Sequence[dict[str, Any]]) -> None:
     axes.set(title="Loss of a step, and its mean over several", ylabel="loss")
 
 
-def _taus(axes: Any, steps: Sequence[dict[str, Any]], measured: Sequence[dict[str, Any]]) -> None:
+def _taus(
+    axes: Any, curve: Sequence[Point], steps: Sequence[dict[str, Any]], measured: Sequence[dict[str, Any]]
+) -> None:
     axes.plot([each["tokens"] for each in steps], [each["proxy_tau"] for each in steps], color=LIGHT, linewidth=0.8,
               label="in training")  # fmt: skip
     sources = sorted({source for each in measured for source in each.get("tau_by_source", {})})
@@ -107,7 +112,7 @@ def _taus(axes: Any, steps: Sequence[dict[str, Any]], measured: Sequence[dict[st
         style = STYLES[index // len(OTHERS) % len(STYLES)]
         label = "held out: " + printable(source).replace("$", r"\$")  # not the begin of a formula
         axes.plot(*zip(*points, strict=True), color=OTHERS[index % len(OTHERS)], linestyle=style, label=label)
-    axes.plot([each["tokens"] for each in measured], [each["tau"] for each in measured], color=BLUE, marker="o",
+    axes.plot([tokens for _, tokens, _ in curve], [tau for *_, tau in curve], color=BLUE, marker="o",
               label="held out: all")  # fmt: skip
     axes.set(title="Acceptance length τ", xlabel="answer tokens trained on", ylabel="tokens a verify pass")
     axes.grid(color=GREY, alpha=0.3)

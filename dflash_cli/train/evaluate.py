@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,10 +14,11 @@ from backends import create_backend
 from backends.drafter import Drafter
 from backends.drafter_kinds import new_drafter
 from backends.linears import fuse_for_inference
-from dflash_cli.events import BlockVerified
+from dflash_cli.events import BlockVerified, Event, Finished
 from dflash_cli.speculative import Decoder, Request
 from dflash_cli.stats import AnswerStats
 from dflash_cli.train.documents import Document
+from dflash_cli.train.report import Reporter
 
 if TYPE_CHECKING:
     from dflash_cli.model import Model
@@ -103,6 +105,7 @@ def measure(
     documents: Sequence[Document],
     most_tokens: int,
     stopped: Callable[[], bool] = lambda: False,
+    report: Reporter | None = None,
     *,
     by_heart: bool = False,
 ) -> Measured | None:
@@ -118,13 +121,17 @@ def measure(
     requests = [Request(ids, max_new_tokens=most_tokens, stop_ids=model.codec.stop_ids) for ids in prompts]
     stats = [AnswerStats() for _ in documents]
     parted: set[int] = set()
-    for index, event in Decoder(backend).generate_many(requests):
-        if by_heart and isinstance(event, BlockVerified) and _parts(documents[index], stats[index].ids, event.new_ids):
-            parted.add(index)
-        if index not in parted:
-            stats[index].add(event)
-        if stopped():
-            return None
+    with (report or Reporter(quiet=True)).stage("measuring", len(documents)) as advance:
+        done = count(1)
+        for index, event in Decoder(backend).generate_many(requests):
+            if by_heart and _parts(documents[index], stats[index].ids, event):
+                parted.add(index)
+            if index not in parted:
+                stats[index].add(event)
+            if isinstance(event, Finished) and (number := next(done)) < len(documents):
+                advance(number, "")
+            if stopped():
+                return None
     measured = Measured(Figures(), {})
     for document, each in zip(documents, stats, strict=True):
         measured.all.add(each)
@@ -132,8 +139,10 @@ def measure(
     return measured
 
 
-def _parts(document: Document, before: Sequence[int], new_ids: Sequence[int]) -> bool:
-    """Whether an answer, as far as the document goes, is not the document's."""
+def _parts(document: Document, before: Sequence[int], event: Event) -> bool:
+    """Whether an answer, as far as the document goes, is not the document's any more."""
+    if not isinstance(event, BlockVerified):
+        return False
     answer = document.ids[document.start :].tolist()
-    said = [*before, *new_ids][: len(answer)]
+    said = [*before, *event.new_ids][: len(answer)]
     return said != answer[: len(said)]

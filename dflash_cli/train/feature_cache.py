@@ -57,7 +57,7 @@ class FeatureCache:
         with report.stage("features", len(mine)) as advance:
             for done, number in enumerate(mine, 1):
                 write_private(self._shard(number), save(self._read(number)))
-                advance(done, f"{megabytes(done * self.num_bytes // self._num_shards())}")
+                advance(done, f"{megabytes(done * self.num_bytes // self._num_shards())} on disk")
                 stop.check()
         ranks.meet(stop)
 

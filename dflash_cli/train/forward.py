@@ -58,8 +58,16 @@ class TrainingForward:
     in fp32.
     """
 
-    def __init__(self, drafter: Drafter, target: Target, max_len: int, attention: MakeAttention | None = None) -> None:
-        """`max_len`: tokens of the longest document; `attention`: by default what suits the device."""
+    def __init__(
+        self,
+        drafter: Drafter,
+        target: Target,
+        max_len: int,
+        attention: MakeAttention | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`max_len`: tokens of the longest document; `attention`: by default what suits the device, and `tell` is told
+        where that is not the fastest one."""
         embedding = target.model.embed_tokens.weight
         self.target, self.dtype = target, embedding.dtype
         config = drafter.config
@@ -69,7 +77,7 @@ class TrainingForward:
             self.row_pass = ChainPass(drafter, rotary)
         else:
             assert isinstance(drafter, DFlashDrafter)
-            self.row_pass = RowPass(drafter, rotary, attention or attention_of(embedding.device))
+            self.row_pass = RowPass(drafter, rotary, attention or attention_of(drafter, embedding, tell))
 
     def __call__(self, row: Row, taps: Tensor) -> Tensor:
         """taps [S, n * C] of the row's context -> hidden states [A, b - 1, C]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,13 +67,14 @@ class Learner:
         num_steps: int,
         ranks: Ranks | None = None,
         vocabulary: LossVocabulary | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`vocabulary`: what the loss compares a slot with, by default everything."""
+        """`vocabulary`: what the loss compares a slot with, by default everything. `tell`: see `TrainingForward`."""
         self.recipe, self.drafter, self.target = recipe, drafter, model.target
         self.ranks = ranks or Ranks()
         self.block = drafter.config.block_size
         self.gamma = recipe.decay(self.block)
-        self.forward = TrainingForward(drafter, model.target, max_len)
+        self.forward = TrainingForward(drafter, model.target, max_len, tell=tell)
         self.head = model.target.head_weight()
         self.vocabulary = vocabulary or LossVocabulary(self.head)
         self.named = dict(drafter.named_parameters())

@@ -1,4 +1,4 @@
-"""The trained drafter as others load it: `config.json`, `model.safetensors` and a model card."""
+"""The trained drafter as others load it: `config.json`, `model.safetensors`, a record of its training and a card."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from dflash_cli.paths import ensure_private, write_private
 from dflash_cli.train.card import Trained, card
 from dflash_cli.train.draft_vocabulary import write_index
+from dflash_cli.train.sittings import FILE, record
 
 
 def write_drafter(
@@ -34,5 +35,6 @@ def write_drafter(
 
 
 def write_card(folder: Path, raw: dict[str, Any], trained: Trained) -> None:
-    """Write the model card alone. Raises DFlashError where it cannot be written."""
+    """Write the model card, and the record for the next sitting. Raises DFlashError where they cannot be written."""
+    write_private(folder / FILE, record(trained.sittings))
     write_private(folder / "README.md", card(raw, trained).encode("utf-8", "replace"))

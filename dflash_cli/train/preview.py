@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -9,11 +10,21 @@ import click
 from dflash_cli.terminal import printable
 
 if TYPE_CHECKING:
+    from dflash_cli.model import Model
     from dflash_cli.text import TextCodec
     from dflash_cli.train.blocks import Row
     from dflash_cli.train.documents import Document
+    from dflash_cli.train.learner import Learner
 
 MOST_TOKENS = 60  # of the answer
+
+
+def show_sample(document: Document, learner: Learner, model: Model) -> None:
+    """Show a document as the first step learns from it, on stderr; nothing where the run is quiet."""
+    if model.config.quiet:
+        return
+    (_, row), *_ = learner.rows([(0, 0, document)])
+    click.echo(preview(document, row, model.codec, color=model.config.wants_color(sys.stderr)), err=True)
 
 
 def preview(document: Document, row: Row, codec: TextCodec, *, color: bool) -> str:

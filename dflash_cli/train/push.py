@@ -12,8 +12,9 @@ from dflash_cli.fetch_progress import megabytes
 from dflash_cli.hub import explained, hub_is_offline
 from dflash_cli.sources import HUB_ID
 from dflash_cli.train.report import Reporter
+from dflash_cli.train.sittings import FILE as RECORD
 
-FILES = ("config.json", "model.safetensors", DRAFT_VOCABULARY, "README.md")
+FILES = ("config.json", "model.safetensors", DRAFT_VOCABULARY, RECORD, "README.md")
 TAG = "dflash"
 WEIGHTS = (".safetensors", ".gguf", ".bin")
 WRITERS = ("admin", "write", "contributor")

@@ -23,7 +23,8 @@ RESUMABLE = (
     "prompts", "from_sessions", "corpus", "engine", "engine_model", "eval_prompts", "skip_bad", "rows",
     "eval_every", "save_every", "threads", "tensorboard", "push_to_hub", "public", "license",
 )  # fmt: skip
-"""Choices that may differ when a run goes on: they change no result of a step. (Of files, what they hold counts.)"""
+"""Choices that may differ when a run goes on: they change no result of a step. (Of files, what they hold counts; other
+`threads` move the last bits of sums on a CPU, which is told.)"""
 
 
 class Layers(Kind):

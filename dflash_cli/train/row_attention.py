@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -11,7 +12,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from backends.attention import Rule
-from dflash_cli.train.blocks import Row
+from backends.dflash import DFlashDrafter
+from dflash_cli.train.blocks import Row, make_row
+from dflash_cli.train.documents import Document
 from dflash_cli.train.masks import Places, block_places, context_places, dense_mask, sees
 
 Pair = tuple[Tensor, Tensor]
@@ -90,6 +93,7 @@ def _at(places: Places, index: Tensor) -> Places:
     return Places(*(each[index] for each in vars(places).values()))
 
 
+TRIED_ROWS = 100
 _compiled: list[Callable[..., Tensor]] = []
 
 
@@ -100,6 +104,38 @@ def compiled_flex() -> Callable[..., Tensor]:
     return _compiled[0]
 
 
-def attention_of(device: torch.device) -> type[ByDocument] | type[Flex]:
-    """Flex where it has a backward pass."""
-    return Flex if device.type == "cuda" else ByDocument
+def attention_of(drafter: DFlashDrafter, like: Tensor, tell: Callable[[str], None]) -> type[ByDocument] | type[Flex]:
+    """What suits the device and precision of `like`: Flex where it has a backward pass and can be compiled, else dense
+    masks. `tell` says where it cannot."""
+    if like.device.type != "cuda":
+        return ByDocument
+    try:
+        try_flex(drafter, like)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a compiler or a driver finds missing
+        lines = (line.strip() for line in str(error).splitlines())
+        why = next(filter(None, lines), type(error).__name__)
+        tell(f"warning: Flex Attention cannot be compiled here ({why[:200]}); dense masks take more time and memory")
+        return ByDocument
+    return Flex
+
+
+def try_flex(drafter: DFlashDrafter, like: Tensor) -> None:
+    """Both passes over a small row with this drafter's heads: what is compiled serves all later rows."""
+    config = drafter.config
+    document = Document(array("i", range(2 * TRIED_ROWS)), TRIED_ROWS, "")
+    row = make_row([document], [torch.arange(TRIED_ROWS, TRIED_ROWS + 8)], config.block_size, 0).to(like.device)
+
+    def some(heads: int, rows: int) -> Tensor:
+        return like.new_zeros(1, heads, rows, config.head_dim).requires_grad_()
+
+    rows = row.inputs.numel()
+    q, own, context = (
+        some(config.num_heads, rows),
+        some(config.num_kv_heads, rows),
+        some(config.num_kv_heads, len(row.ids)),
+    )
+    attention = Flex(drafter.rules, row, like.dtype)
+    for rule in set(drafter.rules):
+        attention(rule, q, (context, context), (own, own)).sum().backward()

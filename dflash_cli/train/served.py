@@ -32,7 +32,9 @@ LLAMA_CPP = "llamacpp"  # `owned_by` of its models
 SEED_BITS = 31  # what every server takes
 COMPARED = 96  # ids of an answer that are compared with the target's own
 FEWEST_COMPARED = 8
-OWN_SHARE = 0.6  # of them must be the target's own: another precision or quantisation changes few, another model most
+# So many of them must be the target's own. Of smollm2-135m's answers 98% are, read in one pass; 96% where they are read
+# in int8 or int4; of a text that is not its own 29%. In between, with room for short answers.
+OWN_SHARE = 0.6
 
 
 class Served:

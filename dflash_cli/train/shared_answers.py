@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_cli.errors import DFlashError
 from dflash_cli.train.corpus import AnswerFile
 from dflash_cli.train.data import ANSWERS, Read, answer_file, answer_missing, how_answered, missing_answers
 from dflash_cli.train.ranks import Ranks
@@ -50,26 +49,18 @@ def answer_together(
 def join_parts(recipe: Recipe, model: Model, work: Path) -> None:
     """Move the lines of all parts to the whole file. Raises DFlashError where it cannot be written; nothing is lost."""
     whole = answer_file(recipe, model, work)
+    for part in parts(recipe, model, work):
+        whole.add_lines(line for line in part.lines() if json.loads(line)["key"] not in whole.answers)
+        whole.answers.update(part.answers)
+        part.path.unlink()
+        part.path.with_suffix(".json").unlink(missing_ok=True)
+
+
+def parts(recipe: Recipe, model: Model, work: Path) -> Iterator[AnswerFile]:
+    """What each process has added to its own file and is not joined yet. Raises DFlashError as `AnswerFile` does."""
     for path in sorted(work.glob(_part("*"))):
-        AnswerFile(path, how_answered(recipe, model))  # checks it, and cuts off half a line
-        lines = path.read_bytes().splitlines(keepends=True)
-        new = [line for line in lines if json.loads(line)["key"] not in whole.answers]
-        _append(whole.path, b"".join(new))
-        whole.answers.update((json.loads(line)["key"], []) for line in new)
-        path.unlink()
-        path.with_suffix(".json").unlink(missing_ok=True)
+        yield AnswerFile(path, how_answered(recipe, model))
 
 
 def _part(name: str) -> str:
     return f"{Path(ANSWERS).stem}-{name}.jsonl"
-
-
-def _append(path: Path, data: bytes) -> None:
-    try:
-        with path.open("ab") as file:
-            path.chmod(0o600)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise DFlashError(f"cannot write {path}: {error.strerror}; the answers in it are kept") from error

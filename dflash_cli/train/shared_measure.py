@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dflash_cli.train.documents import Document
 from dflash_cli.train.evaluate import Figures, Measured, measure
 from dflash_cli.train.ranks import Ranks
+from dflash_cli.train.report import Reporter
 
 if TYPE_CHECKING:
     from backends.drafter import Drafter
@@ -22,12 +23,13 @@ def measure_together(
     most_tokens: int,
     stopped: Callable[[], bool],
     ranks: Ranks,
+    report: Reporter,
 ) -> Measured | None:
     """`measure` by all processes; the same figures in each, or None in each where one was stopped meanwhile."""
     if ranks.alone:
-        return measure(model, drafter, documents, most_tokens, stopped)
+        return measure(model, drafter, documents, most_tokens, stopped, report)
     mine = [documents[index] for index in ranks.share([len(each.prompt_ids) + most_tokens for each in documents])]
-    found = measure(model, drafter, mine, most_tokens, stopped) if mine else Measured(Figures(), {})
+    found = measure(model, drafter, mine, most_tokens, stopped, report) if mine else Measured(Figures(), {})
     parts = [part for part in ranks.gather(found) if part is not None]
     if len(parts) < ranks.size:
         return None

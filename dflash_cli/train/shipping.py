@@ -18,6 +18,7 @@ from dflash_cli.train.metrics import Metrics
 from dflash_cli.train.output import write_card, write_drafter
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter
+from dflash_cli.train.sittings import from_dicts, later, whole_curve
 
 if TYPE_CHECKING:
     from dflash_cli.model import Model
@@ -28,7 +29,7 @@ class State:
     """Where a run stands. `tokens`: answer tokens of the documents used so far; `seconds`: spent in steps.
 
     `measured`: the step that was last measured. `curve`: (step, tokens, tau) of each measurement. `best`: when the
-    weights that are shipped were measured, and their figures.
+    weights that are shipped were measured, and their figures. `earlier`: the sittings of the drafter it began with.
     """
 
     step: int = 0
@@ -39,6 +40,7 @@ class State:
     measured: int | None = None
     curve: list[Point] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
+    earlier: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Shipping:
@@ -77,7 +79,7 @@ class Shipping:
         """
         best = {"step": state.step, "tokens": state.tokens, "seconds": state.seconds, "figures": figures}
         try:
-            write_drafter(self.out, self.raw, weights, self._trained(best, curve), self.draft_ids)
+            write_drafter(self.out, self.raw, weights, self._trained(state, best, curve), self.draft_ids)
         except DFlashError as error:
             if state.step >= self.num_steps:
                 raise  # the same command measures and ships these weights again
@@ -88,15 +90,17 @@ class Shipping:
     def conclude(self, state: State) -> None:
         """Show the curve, and let the card know the whole run."""
         self.metrics.close()
-        show_curve(state.curve, self.metrics.entries(), self.metrics.path.with_name("curve.svg"), self.report)
+        earlier, entries = from_dicts(state.earlier), self.metrics.entries()
+        picture = self.metrics.path.with_name("curve.svg")
+        show_curve(whole_curve(earlier, state.curve), later(earlier, entries), picture, self.report)
         if not state.best:
             return
         try:
-            write_card(self.out, self.raw, self._trained(state.best, state.curve))
+            write_card(self.out, self.raw, self._trained(state, state.best, state.curve))
         except DFlashError as error:
             self.report.tell(f"warning: {error}; the model card does not know the end of the run")
 
-    def _trained(self, best: dict[str, Any], curve: list[Point]) -> Trained:
+    def _trained(self, state: State, best: dict[str, Any], curve: list[Point]) -> Trained:
         return Trained(
             config=self.model.config,
             target=self.model.pair.target,
@@ -110,4 +114,5 @@ class Shipping:
             measured=best["figures"],
             curve=curve,
             entries=self.metrics.entries(),
+            earlier=from_dicts(state.earlier),
         )

@@ -24,13 +24,14 @@ from dflash_cli.train.features import FeatureReader, Features
 from dflash_cli.train.learner import Learner
 from dflash_cli.train.loss_vocabulary import LossVocabulary
 from dflash_cli.train.metrics import Metrics
-from dflash_cli.train.precision import check_precision, precision
+from dflash_cli.train.precision import check_precision, other_threads, precision
 from dflash_cli.train.ranks import Ranks
 from dflash_cli.train.recipe import Recipe
-from dflash_cli.train.report import Reporter, peak_memory
+from dflash_cli.train.report import Reporter
 from dflash_cli.train.shared_measure import measure_together
 from dflash_cli.train.shipping import Shipping, State
 from dflash_cli.train.signals import Stop
+from dflash_cli.train.sittings import as_dicts, read_sittings
 from dflash_cli.train.tensorboard import Board
 
 if TYPE_CHECKING:
@@ -64,12 +65,13 @@ class Trainer:
         vocabulary = LossVocabulary.of_answers(
             model.target.head_weight(), recipe.loss_vocabulary, data.answers, model.codec.stop_ids
         )
-        self.learner = Learner(recipe, drafter, model, max_len, self.num_steps, self.ranks, vocabulary)
+        self.learner = Learner(recipe, drafter, model, max_len, self.num_steps, self.ranks, vocabulary, report.tell)
         taps = drafter.config.target_layer_ids
         self.reader = FeatureReader(model.target, taps, max_len, wants_final=recipe.loss == "kl")
         self.read: Callable[[list[int]], list[Features]] = self._read_now
         self.ema = {name: each.detach().clone() for name, each in self.learner.named.items()} if recipe.ema else {}
-        self.state = State()
+        begun_with = [] if recipe.warm_start is None else read_sittings(Path(recipe.warm_start))
+        self.state = State(earlier=as_dicts(begun_with))
         self._saved_at = 0
         self.work = out / "work"
         board = Board(self.work / "tensorboard") if recipe.tensorboard and self.ranks.first else None
@@ -99,13 +101,16 @@ class Trainer:
         if saved["data"] != self.data.fingerprint or saved["config"] != self.raw:
             raise DFlashError(f"the data or the target of the run in {self.out} has changed; use another --out")
         check_precision(saved.get("target", {}), self.model.target, self.out)
+        if remark := other_threads(saved.get("threads"), self.learner.head.device):
+            self.report.tell(remark)
         with torch.no_grad():
             for name, parameter in self.learner.named.items():
                 parameter.copy_(groups["weights"][name])
             for name, average in self.ema.items():
                 average.copy_(groups["ema"][name])
         self.learner.optimizers.load(groups.get("optimizer", {}))
-        self.state = State(**saved["state"])
+        # Those that are saved: the other folder may hold more by now. An older version saved none.
+        self.state = State(**{"earlier": self.state.earlier} | saved["state"])
         self._saved_at = self.state.step
         self._forget(self.state.step)
         return True
@@ -125,6 +130,7 @@ class Trainer:
             "data": self.data.fingerprint,
             "config": self.raw,
             "target": precision(self.model.target),
+            "threads": torch.get_num_threads(),
         }
         tensors = {"weights": {name: each.detach() for name, each in self.learner.named.items()}, "ema": self.ema}
         save_checkpoint(self.work / CHECKPOINT, tensors | {"optimizer": self.learner.optimizers.state()}, state)
@@ -178,11 +184,7 @@ class Trainer:
         rate = self.learner.optimizers.parts[0].param_groups[0]["lr"]
         entry = {"step": self.state.step, "tokens": self.state.tokens, **told, "lr": rate, "norm": round(norm, 4)}
         self._note(entry | {"seconds": round(self.state.seconds, 2)})
-        pace, memory = self.state.seconds / self.state.step, peak_memory() / 1e9
-        advance(
-            self.state.step,
-            f"loss {told['loss']:.3f} · training τ {told['proxy_tau']:.2f} · {pace:.2f} s a step · {memory:.1f} GB",
-        )
+        advance(self.state.step, f"loss {told['loss']:.3f} · training τ {told['proxy_tau']:.2f}")
 
     def _work(self, document: Document) -> int:
         """About how long a step works on a document: its tokens and the slots of its blocks."""
@@ -223,7 +225,7 @@ class Trainer:
         if (ids := self.shipping.draft_ids) is not None:  # as it is shipped
             drafter = drafter.with_head(DraftHead(self.model.target, torch.tensor(ids)))
         measured = measure_together(
-            self.model, drafter, self.data.held, self.recipe.measured_tokens, stopped, self.ranks
+            self.model, drafter, self.data.held, self.recipe.measured_tokens, stopped, self.ranks, self.report
         )
         if measured is None:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -77,8 +78,24 @@ def test_parquet_files_are_read_where_pyarrow_is(
 def test_without_pyarrow_it_is_told_what_to_install(hub: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     (hub["folder"] / "test-00000-of-00001.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DFlashError, match="pip install pyarrow, or use --prompts FILE"):
+    with pytest.raises(
+        DFlashError, match=r"needs pyarrow: pip install 'dflash-cli\[datasets\]', or use --prompts FILE"
+    ):
         dataset_questions("gsm8k", 2, offline=False)
+
+
+def test_the_extra_that_is_named_is_declared() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert any(each.startswith("pyarrow") for each in project["optional-dependencies"]["datasets"])
+
+
+def test_a_parquet_file_is_read(hub: dict[str, Any]) -> None:
+    """The real package, where it is installed."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"question": [f"question {n}" for n in range(5)], "answer": ["1"] * 5})
+    parquet.write_table(table, hub["folder"] / "test-00000-of-00001.parquet")
+    found = dataset_questions("gsm8k", 3, offline=False)
+    assert [each.messages[-1]["content"].partition("\n")[0] for each in found] == [f"question {n}" for n in range(3)]
 
 
 @pytest.mark.usefixtures("hub")

@@ -56,3 +56,10 @@ def test_a_simulated_benchmark() -> None:
     assert [each["tau"] for each in simulated] == pytest.approx([3.0, 5.5], abs=0.3)
     assert all(each["simulated"] and each["identical"] is None for each in simulated)
     assert result["settings"]["target"] == "synthetic:tiny"
+
+
+def test_quantised_weights_must_fit_as_they_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 GB once they are in int8, 16 GB before."""
+    monkeypatch.setattr("dflash_cli.bench.synthetic.free_memory", lambda _: 14 * 10**9)
+    with pytest.raises(DFlashError, match=r"weights 8\.\d GB, .* more while they are converted"):
+        synthetic_weights("qwen3-8b", torch.bfloat16, torch.device("cpu"), 512, quantize="int8")

@@ -18,7 +18,7 @@ FACTS: dict[str, Any] = {
     "drafter": "d", "target_hash": "aa", "drafter_hash": "bb", "backend": "eager", "device": "cpu", "dtype": "float32",
     "quantisation": "none", "batch": 1, "block_size": 4, "context": 512, "thinking": None, "temperature": 0.0,
     "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "seed": None,
-    "kind": "prose", "adaptive": 0,
+    "kind": "prose", "adaptive": 0, "draft_vocabulary": 0,
 }  # fmt: skip
 Pass = tuple[int, int]  # accepted, verified
 

@@ -72,11 +72,23 @@ def test_views_on_small_terminals(tmp_path: Path, what: str, width: int) -> None
 @pytest.mark.parametrize("width", [40, 80])
 def test_one_turn_and_two_sides_on_small_terminals(tmp_path: Path, width: int) -> None:
     store = StatsStore(tmp_path / "stats.db")
-    store.add([entry(target="embedded:smollm2-135m", drafter="a/very-long-name-of-a-drafter" * 3, adaptive=1)] * 2)
+    store.add(
+        [
+            entry(
+                target="embedded:smollm2-135m",
+                drafter="a/very-long-name-of-a-drafter" * 3,
+                adaptive=1,
+                draft_vocabulary=8000,
+            )
+        ]
+        * 2
+    )
     row = turn_of(store, 1)
     assert row is not None
     for view in (turn_view(row, None, width, LOOK), compare(store, Selection(), "1", "2").view()):
         text = shown(view, width)
         assert max(map(cell_len, text.splitlines())) <= width
         assert "…" not in text
-    assert "2 blocks of up to 4" in " ".join(shown(turn_view(row, None, width, LOOK), width).split())
+    words = " ".join(shown(turn_view(row, None, width, LOOK), width).split())
+    assert "2 blocks of up to 4" in words
+    assert "drafts of 8000 ids" in words

@@ -69,6 +69,7 @@ def test_only_slower(store: StatsStore) -> None:
         turns(BAD, quantisation="int8", version="1.1"),  # settings of the user are no fault of the version
         turns(BAD, block_size=8, version="1.1"),
         turns(BAD, adaptive=1, version="1.1"),
+        turns(BAD, draft_vocabulary=8000, version="1.1"),
         turns(BAD, prompt=5000, version="1.1"),  # longer conversations
         turns([[(0, 0)] * 4], drafter="", version="1.1"),
         [entry(each, version="1.1", decode_ms=5.0 * len(each) * 1.05) for each in GOOD * 4],  # 5 % slower

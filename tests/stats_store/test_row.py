@@ -52,6 +52,16 @@ def test_a_row_of_a_real_answer_holds_no_text(tmp_path: Path) -> None:
         assert word not in json.dumps(values)
 
 
+def test_how_many_ids_drafts_are_chosen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None in plain decoding, whatever the drafter could do."""
+    model = scripted_model(tmp_path, ["ab"])
+    for width, ids, known in ((None, None, 0), (None, range(50), 50), (1, range(50), 0)):
+        decoder = model.decoder(width=width)
+        monkeypatch.setattr(decoder.backend, "draft_ids", ids, raising=False)
+        row = row_of(model, decoder, stats_of([(1, 1)]), "ab", "chat", Hashes())
+        assert row.draft_vocabulary == known
+
+
 def test_plain_decoding_has_no_drafter(tmp_path: Path) -> None:
     model = scripted_model(tmp_path, ["ab"])
     decoder = model.decoder(width=1)

@@ -17,7 +17,7 @@ from dflash_cli.stats_store.views import blocks_of_turn, overview
 from tests.sessions import python
 from tests.stats_store.rows import entry
 
-OLD = Path(__file__).parent / "schema_1.sql"
+HERE = Path(__file__).parent
 
 
 def columns(path: Path, table: str) -> list[str]:
@@ -35,12 +35,12 @@ def test_the_tables_are_what_the_code_writes_and_adds(tmp_path: Path) -> None:
     assert [each.name for each in fields(Figures)][: len(schema.SUMMED)] == list(schema.SUMMED)
 
 
-def old_file(path: Path) -> Path:
-    """A file as the first dflash left it: three turns, two baselines."""
+def old_file(path: Path, version: int = 1) -> Path:
+    """A file as an older dflash left it: three turns, two baselines."""
     with sqlite3.connect(path) as connection:
-        connection.executescript(OLD.read_text(encoding="utf-8"))
+        connection.executescript((HERE / f"schema_{version}.sql").read_text(encoding="utf-8"))
         connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
-        connection.execute("PRAGMA user_version=1")
+        connection.execute(f"PRAGMA user_version={version}")
     connection.close()
     return path
 
@@ -56,8 +56,9 @@ def test_a_file_of_the_first_schema_is_read_and_written(tmp_path: Path) -> None:
     path = old_file(tmp_path / "stats.db")
     old = StatsStore(path)
     assert overview(old, Selection()).figures.turns == 3
-    assert [tuple(row) for row in old.query("SELECT id, pair, kind, adaptive, target_hash FROM turns")] == [
-        (1, "p", "prose", -1, ""), (2, "p", "code", -1, ""), (3, "q", "prose", -1, ""),
+    names = "id, pair, kind, adaptive, draft_vocabulary, target_hash"
+    assert [tuple(row) for row in old.query(f"SELECT {names} FROM turns")] == [
+        (1, "p", "prose", -1, 0, ""), (2, "p", "code", -1, 0, ""), (3, "q", "prose", -1, 0, ""),
     ]  # fmt: skip
     assert blocks_of_turn(old, 2) == [[3, 2, 1, 2, 1.0, 2.0]]
     # A baseline is of the weights that the turns of its target had.
@@ -66,9 +67,31 @@ def test_a_file_of_the_first_schema_is_read_and_written(tmp_path: Path) -> None:
     old.add([entry()])
     assert old.query("SELECT MAX(id), SUM(turns), MAX(last) FROM turns, sums")[0]["MAX(last)"] == 4
     old.close()
-    new = StatsStore(tmp_path / "new.db")
+    assert_shape_is_new(path)
+
+
+def assert_shape_is_new(path: Path) -> None:
+    new = StatsStore(path.with_name("new.db"))
     new.add([entry()])
     assert shape(path) == shape(new.path)
+
+
+def test_a_file_of_the_second_schema_is_read_and_written(tmp_path: Path) -> None:
+    """Whether its turns drafted of all ids is not known, but of those without a drafter."""
+    path = old_file(tmp_path / "stats.db", 2)
+    old = StatsStore(path)
+    assert [tuple(row) for row in old.query("SELECT id, pair, adaptive, draft_vocabulary, target_hash FROM turns")] == [
+        (1, "p", 0, -1, "aa"), (2, "p", 1, -1, "aa"), (3, "q", 0, 0, "aa"),
+    ]  # fmt: skip
+    assert [tuple(row) for row in old.query("SELECT draft_vocabulary, SUM(turns) FROM sums GROUP BY 1")] == [
+        (-1, 2), (0, 1),
+    ]  # fmt: skip
+    assert blocks_of_turn(old, 2) == [[3, 2, 1, 2, 1.0, 2.0]]
+    old.add([entry(draft_vocabulary=8000)])
+    where = (("draft_vocabulary", 8000),)
+    assert overview(old, Selection(where=where)).figures.turns == 1
+    old.close()
+    assert_shape_is_new(path)
 
 
 def test_several_processes_renew_an_old_file_at_once(tmp_path: Path) -> None:

@@ -77,7 +77,12 @@ def test_check_learns_documents_by_heart_and_drafts_them_whole(
     """17 tokens an answer: the first comes from the prefill, four full blocks follow."""
     arguments[arguments.index("--answer-tokens") + 1] = "17"
     assert main([*arguments, "--check", "--lr", "0.01"]) == 0
-    assert "τ 4.00, 100% of drafts accepted through the decoder" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "τ 4.00, 100% of drafts accepted through the decoder" in told
+    assert re.search(
+        r"^a sample \(sums\): \d+ prompt and 17 answer tokens, \d+ blocks, \d+ tokens learned \(in", told, re.M
+    )
+    assert told.index("its first block: from ") < told.index("check passed")
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
 

@@ -95,7 +95,7 @@ def test_answers_of_a_quantised_target_are_others(model: Model, tmp_path: Path) 
     with pytest.raises(DFlashError, match="made with quantize None, now it is 'int8'"):
         answer_file(RECIPE, model, tmp_path)
     sidecar.unlink()
-    answer_file(RECIPE, model, tmp_path)
+    answer_file(RECIPE, model, tmp_path).add_lines([])
     model.target.quantize = "none"
     with pytest.raises(DFlashError, match="made with quantize 'int8', now it is None"):
         answer_file(RECIPE, model, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from dflash_cli.errors import DFlashError
 from dflash_cli.train.data import Data
 from dflash_cli.train.documents import Mixture
+from dflash_cli.train.precision import other_threads
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.shape import config_dict, make_drafter
@@ -176,6 +178,23 @@ def test_a_target_in_another_precision_does_not_go_on(tmp_path: Path) -> None:
     assert make_trainer(tmp_path).resume()
 
 
+def test_other_threads_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(tmp_path).run(after(5))
+    assert make_trainer(tmp_path, replace(SHORT, threads=3), Reporter()).resume()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert make_trainer(tmp_path, report=Reporter()).resume()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "saved with 3 CPU threads and goes on with 2: from here on it is no longer bit for bit" in line
+    assert line.endswith("pass --threads 3 for that")
+    assert other_threads(3, torch.device("cuda")) is None
+    assert other_threads(None, torch.device("cpu")) is None  # saved by an older version
+
+
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path)
     trainer.work.mkdir(parents=True)
@@ -192,3 +211,14 @@ def test_the_running_mean_is_what_is_measured_and_shipped(tmp_path: Path) -> Non
     moved, mean = (trainer.drafter.fc.weight - begun[name]).norm(), (trainer.weights()[name] - begun[name]).norm()
     assert 0 < mean < moved * 1.01
     assert not torch.equal(trainer.weights()[name], trainer.drafter.fc.weight)
+
+
+def test_measuring_shows_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dflash_cli.train.report.SECONDS_BETWEEN_LINES", 0.0)
+    make_trainer(tmp_path, replace(SHORT, steps=1), Reporter()).run(never)
+    told = capsys.readouterr().err.splitlines()
+    shown = [line for line in told if line.startswith("dflash: measuring ")]
+    assert [line.split()[2] for line in shown] == ["1/3", "2/3"]
+    assert all(re.search(r"(a second|s each) · .* left · peak [\d.]+ GB$", line) for line in shown)
