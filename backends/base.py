@@ -11,6 +11,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from backends import Choice
+    from backends.drafter import Drafter
 
 
 class BackendUnavailable(ValueError):  # noqa: N818
@@ -31,6 +32,8 @@ class Backend(Protocol):
     """Anchor + drafts; 1 = no drafter, so that the baseline is the same loop."""
     max_len: int
     """Cache rows a sequence can hold."""
+    drafter: Drafter | None
+    """What drafts, if anything does."""
     batch_size: int
     device: torch.device
     dtype: torch.dtype

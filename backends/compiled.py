@@ -197,10 +197,15 @@ class CompiledEngine(Engine):
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Raises BackendUnavailable for what the compiler raises."""
+        """Raises BackendUnavailable for what compiling or recording raises, too little memory on a GPU apart.
+
+        All of it is a RuntimeError, what the C++ compiler says and a recording that fails included, but for one.
+        """
         try:
             yield
-        except torch._dynamo.exc.TorchDynamoException as error:
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
             first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise BackendUnavailable(
                 f"the {self.name} backend cannot run here: compiling failed ({first.strip()}); use --backend eager"

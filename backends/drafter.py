@@ -45,6 +45,8 @@ class Drafter(nn.Module, ABC):
     """Reads out what is drafted; None: the target's own head, so all of the vocabulary."""
     feature_size = 0
     """Channels it keeps of each row of the text besides K and V."""
+    is_chain = False
+    """Whether each draft depends on which one came before it."""
 
     @property
     @abstractmethod

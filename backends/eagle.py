@@ -50,6 +50,8 @@ class EagleLayer(nn.Module):
 class EagleDrafter(Drafter):
     """`fc`, the layer and its norm; embedding and head are the target's own and frozen, so they are not here."""
 
+    is_chain = True
+
     def __init__(self, config: EagleConfig) -> None:
         super().__init__()
         self.config: EagleConfig = config

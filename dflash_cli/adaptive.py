@@ -35,16 +35,18 @@ class Adaptive:
         import torch
 
         from dflash_cli import __version__
+        from dflash_cli.bench.machine import machine
 
-        backend = self._backend
+        backend, facts = self._backend, machine(str(self._backend.device))
+        drafter = backend.drafter
+        shape = "" if drafter is None else f", blocks of {backend.block_size}, {drafter.config.num_layers} layers"
         part = "" if backend.draft_ids is None else f", {len(backend.draft_ids)} ids"
         kept = "" if backend.quantize == "none" else f", {backend.quantize}"
-        name = f" {torch.cuda.get_device_name(backend.device)}" if backend.device.type == "cuda" else ""
         return CostsKey(
             target=self._pair.target,
-            drafter=f"{self._pair.drafter or ''}{part}",
+            drafter=f"{self._pair.drafter or ''}{shape}{part}",
             backend=backend.name,
-            device=f"{backend.device}{name}",
+            device=f"{backend.device} {facts.get('gpu') or facts['cpu']}",
             dtype=f"{str(backend.dtype).removeprefix('torch.')}{kept}",
             threads=torch.get_num_threads(),
             batch_size=backend.batch_size,

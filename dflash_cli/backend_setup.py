@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from backends import AS_ASKED, COMPILED, choose_backend, create_backend
+from backends import AS_ASKED, COMPILED, Choice, choose_backend, create_backend
 from backends.huge_pages import use_huge_pages
 from dflash_cli.fetch_progress import steps
 from dflash_cli.paths import cache_dir, ensure_private
 
 if TYPE_CHECKING:
-    from backends import Choice
     from backends.base import Backend
     from backends.drafter import Drafter
     from dflash_cli.model import Model
@@ -34,24 +33,39 @@ def ready_backend(
 ) -> Backend:
     """The backend that the settings ask for; `before` is one that is not used any more and may leave its caches.
 
-    Raises BackendUnavailable where it cannot run here or computes something else than eager.
+    Raises BackendUnavailable where it cannot run here or computes something else than eager; `auto` then falls back.
     """
-    name, max_len = model.config.backend, model.max_len
-    chosen = choose_backend(name, model.target.model.embed_tokens.weight.device.type).name
+    from backends.base import BackendUnavailable
+
+    name, device = model.config.backend, model.target.model.embed_tokens.weight.device.type
+    sizes: dict[str, Any] = {"max_len": model.max_len, "batch_size": batch_size, "cache_from": before}
     # Compiled code is loaded from there: nobody else may write to it.
-    artefacts = ensure_private(cache_dir() / "compiled") if chosen in COMPILED else None
-    backend = create_backend(
-        name, model.target, drafter, max_len=max_len, batch_size=batch_size, cache_from=before, artefacts=artefacts
-    )
+    compiles = choose_backend(name, device).name in COMPILED
+    artefacts = ensure_private(cache_dir() / "compiled") if compiles else None
+    backend = create_backend(name, model.target, drafter, artefacts=artefacts, **sizes)
     if backend.name not in COMPILED:
         return backend
+    try:
+        _warm_up_and_compare(backend, model, drafter)
+    except BackendUnavailable as error:
+        if name != "auto":
+            raise
+        choice = Choice("eager", str(error), fell_back=True)
+    else:
+        return backend
+    del backend  # and its memory, before eager takes as much
+    backend = create_backend("eager", model.target, drafter, **sizes)
+    backend.choice = choice
+    return backend
+
+
+def _warm_up_and_compare(backend: Backend, model: Model, drafter: Drafter | None) -> None:
     from backends.self_test import self_test
 
     with steps(f"warming up the {backend.name} backend", quiet=model.config.quiet) as advance:
         backend.warm_up(advance)
-    twin = create_backend("eager", model.target, drafter, max_len=min(TEST_ROWS, max_len))
+    twin = create_backend("eager", model.target, drafter, max_len=min(TEST_ROWS, model.max_len))
     self_test(backend, twin)  # type: ignore[arg-type]
-    return backend
 
 
 def settle(model: Model) -> None:

@@ -17,9 +17,10 @@ ENTER, LEAVE = 1.05, 0.98  # speed over plain decoding at which speculation begi
 CHANGE = 1.03  # speed over the present width's at which another one is taken
 RECHECK_AFTER = 200  # speculated blocks after which plain steps and the widest pass are timed again
 
-# The account counts plain steps: by how many the speculation was faster than plain decoding, the allowance included.
-ALLOWANCE = 0.02  # earned with every token, so the share that speculation may take longer
-OPENING, HIGHEST = 0.5, 6.0  # the first balance, and the highest: a good minute does not pay for a bad one
+# An account counts plain steps: by how many the speculation was faster than plain decoding, the allowance included.
+ALLOWANCE = 0.025  # earned with every token, so the share that speculation may take longer
+OPENING, HIGHEST = 1.8, 6.0  # the first balance, and the highest: a good minute does not pay for a bad one
+HELD_UP = 1.25  # a block that took longer than this by what is estimated was held up, as plain steps would have been
 
 PROBE_BLOCKS = 3
 PROBE_AFTER, PROBE_AFTER_MOST = 12, 64  # plain steps between probes, doubled as they fail
@@ -76,12 +77,29 @@ def expected_tokens(rates: Sequence[float]) -> list[float]:
     return tokens
 
 
+class Account:
+    """Plain steps that speculation may still lose: in all no more than `opening`, or the allowance of all tokens where
+    that is more. For the opening balance is lent, so that drafting can begin at once, and nothing is earned by the
+    allowance until it has paid that back."""
+
+    def __init__(self, opening: float) -> None:
+        self.balance = self.owed = opening
+
+    def book(self, tokens: float, steps: float) -> None:
+        """Put a block on it: the tokens it gave, and the plain steps it took as long as."""
+        allowance = ALLOWANCE * tokens
+        repaid = min(allowance, self.owed)
+        self.owed -= repaid
+        self.balance = min(self.balance + tokens - steps + allowance - repaid, HIGHEST)
+
+
 class Depth:
     """Chooses the width of each block, from how drafts fared and what passes cost. Kept for a whole chat.
 
-    Hardly slower than plain decoding, whatever the drafts are worth, by an account: every token earns an allowance, a
-    block that took longer than plain steps for its tokens is paid for, and no width is taken that the balance could not
-    pay if all drafts were wrong. In plain decoding short probes, rarer as they fail, find out when drafts are good.
+    Hardly slower than plain decoding, whatever the drafts are worth, by an account of the chat and one of the turn:
+    every token earns an allowance, a block that took longer than plain steps for its tokens is paid for, and no width
+    is taken that either could not pay if all drafts were wrong. In plain decoding short probes, rarer as they fail,
+    find out when drafts are good.
     """
 
     def __init__(self, block_size: int, costs: Costs, widths: Sequence[int] | None = None) -> None:
@@ -89,7 +107,7 @@ class Depth:
         self.block_size, self.costs = block_size, costs
         self.widths = sorted({1, *(range(2, block_size + 1) if widths is None else widths)})
         self.acceptance = AcceptanceByPosition(block_size - 1)
-        self._balance = OPENING
+        self._chat, self._turn = Account(OPENING), Account(OPENING)
         self._speculating = self._has_earned = False
         self._probe_left = self._since_recheck = 0
         self._interval = self._waited = PROBE_AFTER
@@ -113,16 +131,17 @@ class Depth:
         self.costs.observe(width, verify_ms, draft_ms if width > 1 else None)
         self._known_steps.clear()
         self.acceptance.observe(rows)
-        self._book(width, 1 + sum(accepted for accepted, _ in rows) / len(rows))
+        self._book(width, 1 + sum(accepted for accepted, _ in rows) / len(rows), draft_ms + verify_ms)
         self._width = self._next()
 
     def new_turn(self) -> None:
-        """Other text comes: what was learnt of acceptance counts for less, and a probe may come at once.
+        """Other text comes: what was learnt of acceptance counts for less, and a probe may come at once, if it is paid.
 
-        What an earlier answer won is not there to be lost in this one.
+        What an earlier answer won is not there to be lost in this one, and what it lost is not there either.
         """
         self.acceptance.limit(NEW_TEXT_WEIGHT)
-        self._balance = min(self._balance, OPENING)
+        left = self._chat.balance = min(self._chat.balance, OPENING)
+        self._turn = Account(max(left, 0.0))
         self._interval = self._waited = PROBE_AFTER
 
     def _opening(self) -> list[int]:
@@ -135,9 +154,17 @@ class Depth:
         known = all(self.costs.is_measured(each) for each in (1, widest, DRAFT))
         return [] if known or widest == 1 else [widest, 1, widest, 1, 1]
 
-    def _book(self, width: int, tokens: float) -> None:
-        """Put a block on the account, by the estimated costs: a pass that was held up once is not the width's fault."""
-        self._balance = min(self._balance + tokens * (1 + ALLOWANCE) - self._steps(width), HIGHEST)
+    @property
+    def _balance(self) -> float:
+        return min(self._chat.balance, self._turn.balance)
+
+    def _book(self, width: int, tokens: float, ms: float) -> None:
+        """Put a block on both accounts: a drafted one by what it took, if that is more than what its kind takes."""
+        steps = self._steps(width)
+        if width > 1:  # a NaN leaves it as it is
+            steps = max(steps, min(ms / self.costs.verify_ms(1), HELD_UP * steps))
+        for account in (self._chat, self._turn):
+            account.book(tokens, steps)
         self._has_earned |= self._balance == HIGHEST
 
     def _steps(self, width: int) -> float:

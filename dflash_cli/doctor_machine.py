@@ -6,6 +6,8 @@ import os
 import platform
 import statistics
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_cli.doctor_report import FATAL, OK, WARNING, Check
@@ -15,9 +17,17 @@ from dflash_cli.free_memory import free_memory
 if TYPE_CHECKING:
     import torch
 
-BUFFER_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20, "mps": 128 << 20}
+    from backends.base import Clock
+
+LEAST_BYTES = {"cpu": 256 << 20, "cuda": 1 << 30, "mps": 512 << 20}
+"""Of the buffer that is read, on each kind of device, where there is room."""
+MOST_BYTES = 2 << 30
+FREE_SHARE = 1 / 4  # of the free memory, which the buffer may take
+PAGE_BYTES = 4096
 MEASURE_SECONDS = 0.3
-FEWEST_COPIES = 3
+FEWEST_TIMES = 3
+READS_AT_ONCE = {"cuda": 8}  # between two marks: to start one takes a GPU longer than it may read
+CPUS = Path("/sys/devices/system/cpu")
 
 
 def check_machine(*, offline: bool) -> list[Check]:
@@ -58,36 +68,69 @@ def _device(name: str) -> Check:
 def _bandwidth(name: str) -> Check:
     title = f"{name} bandwidth"
     try:
-        return Check(title, OK, f"{measure_bandwidth(name) / 1e9:.1f} GB/s (copy)")
+        return Check(title, OK, f"{measure_bandwidth(name) / 1e9:.1f} GB/s (reading)")
     except RuntimeError as err:  # out of memory, a driver that does not fit
         return Check(title, WARNING, f"could not be measured ({err})", "free some memory, or check the driver")
 
 
 def measure_bandwidth(name: str) -> float:
-    """Bytes read and written a second while a buffer larger than the caches is copied: the median of a few copies."""
+    """Bytes read a second, by all threads, as decoding reads weights: the median of a few reads of a buffer that is
+    larger than the caches."""
     import torch
 
+    from backends.base import Clock
+
     device = torch.device(name)
-    source = torch.ones(BUFFER_BYTES[device.type], dtype=torch.uint8, device=device)
-    copy = torch.empty_like(source)
+    values = _buffer(device, buffer_bytes(device.type, free_memory(name), cache_bytes(CPUS)))
+    clock, reads = Clock(device), READS_AT_ONCE.get(device.type, 1)
     rates: list[float] = []
-    _timed_copy(source, copy)  # touches the pages and warms up
+    _timed_reads(values, clock, reads)  # warms up
     end = time.perf_counter() + MEASURE_SECONDS
-    while len(rates) < FEWEST_COPIES or time.perf_counter() < end:
-        rates.append(2 * source.numel() / _timed_copy(source, copy))
+    while len(rates) < FEWEST_TIMES or time.perf_counter() < end:
+        rates.append(reads * values.nbytes / _timed_reads(values, clock, reads))
     return statistics.median(rates)
 
 
-def _timed_copy(source: torch.Tensor, copy: torch.Tensor) -> float:
+def buffer_bytes(kind: str, free: int | None, caches: int) -> int:
+    """How much is read on a kind of device: of a CPU at least twice its last-level caches, where memory allows."""
+    wanted = max(LEAST_BYTES[kind], 2 * caches if kind == "cpu" else 0)
+    room = MOST_BYTES if free is None else min(MOST_BYTES, int(free * FREE_SHARE))
+    return max(min(wanted, room) // PAGE_BYTES, 1) * PAGE_BYTES
+
+
+def cache_bytes(cpus: Path) -> int:
+    """All last-level caches of the processors that this process may run on; 0 where the system does not say."""
+    numbers = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    sizes: dict[str, int] = {}
+    for number in numbers:
+        folder = cpus / f"cpu{number}" / "cache" / "index3"
+        with suppress(OSError, ValueError):
+            size = int((folder / "size").read_text().strip().removesuffix("K")) << 10
+            sizes[(folder / "shared_cpu_list").read_text()] = size
+    return sum(sizes.values())
+
+
+def _buffer(device: torch.device, num_bytes: int) -> torch.Tensor:
+    """Filled, so that it has pages of its own. On Linux huge ones where it can be: weights come to lie in such, too."""
+    import mmap
+
     import torch
 
-    started = time.perf_counter()
-    copy.copy_(source)
-    if source.device.type == "cuda":
-        torch.cuda.synchronize(source.device)
-    elif source.device.type == "mps":
-        torch.mps.synchronize()
-    return time.perf_counter() - started
+    if device.type == "cpu" and hasattr(mmap, "MADV_HUGEPAGE"):
+        pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        return torch.frombuffer(pages, dtype=torch.float32).fill_(1.0)
+    return torch.ones(num_bytes // 4, dtype=torch.float32, device=device)
+
+
+def _timed_reads(values: torch.Tensor, clock: Clock, reads: int) -> float:
+    """Seconds of so many reads."""
+    begun = clock.mark()
+    sums = [values.sum() for _ in range(reads)]
+    ended = clock.mark()
+    sums[-1].item()  # waits for the device
+    return clock.ms(begun, ended) / 1e3
 
 
 def _default_model(devices: list[str], *, offline: bool) -> Check:

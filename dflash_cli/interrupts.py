@@ -12,6 +12,11 @@ from typing import Any, Self, TypeVar
 Result = TypeVar("Result")
 
 
+def is_ignored(number: int) -> bool:
+    """Whether a signal is ignored, as Ctrl-C is by what a script runs in its background: it stays so."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
 class Interrupts:
     """Within this context Ctrl-C raises KeyboardInterrupt inside `call` only; elsewhere it is noted in `requested`.
 
@@ -28,7 +33,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         before = signal.getsignal(signal.SIGINT)
         # Python allows handlers in no other thread.
-        if threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN:
+        if threading.current_thread() is threading.main_thread() and not is_ignored(signal.SIGINT):
             self._previous = signal.signal(signal.SIGINT, self._on_signal)
             around = getattr(before, "__self__", None)
             self.requested |= isinstance(around, Interrupts) and around.requested
@@ -58,7 +63,7 @@ class Interrupts:
 
 
 class SignalHandlers(ABC):
-    """Signal handlers of a context; at its end those from before are back."""
+    """Signal handlers of a context; at its end those from before are back. What is ignored stays so."""
 
     def __init__(self) -> None:
         self._previous: dict[int, Any] = {}
@@ -79,7 +84,8 @@ class SignalHandlers(ABC):
         """Set the handlers, each by `_handle`."""
 
     def _handle(self, number: int, handler: Callable[[int, FrameType | None], None]) -> None:
-        self._previous[number] = signal.signal(number, handler)
+        if not is_ignored(number):
+            self._previous[number] = signal.signal(number, handler)
 
 
 def interruptible(function: Callable[[], Result]) -> Result:

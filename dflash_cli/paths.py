@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from dflash_cli.errors import DFlashError
 
 APP = "dflash"
+VARIABLES = "XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_DATA_HOME or XDG_STATE_HOME"
+RANDOM = 8  # characters that tempfile puts behind a name
 
 
 def config_dir() -> Path:
@@ -37,42 +40,66 @@ def _xdg(variable: str, default: str) -> Path:
     return (value if value.is_absolute() else Path.home() / default) / APP
 
 
-def ensure_private(folder: Path) -> Path:
-    """Create `folder` and its missing parents (mode 0700). Raises DFlashError if it cannot be written."""
+def ensure_private(folder: Path, instead: str = f"point {VARIABLES} elsewhere") -> Path:
+    """Create `folder` and its missing parents (mode 0700). Raises DFlashError if it cannot be written.
+
+    `instead`: what the error says one may do to have another folder.
+    """
     try:
         # mkdir(parents=True) would give the parents the default mode.
         for parent in [*reversed(folder.parents), folder]:
             if not parent.is_dir():
                 parent.mkdir(mode=0o700, exist_ok=True)
     except OSError as err:
-        raise _unwritable(folder, err.strerror or str(err)) from err
+        raise _unwritable(folder, err.strerror or str(err), instead) from err
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise _unwritable(folder, "permission denied")
+        raise _unwritable(folder, "permission denied", instead)
     return folder
 
 
-def _unwritable(folder: Path, why: str) -> DFlashError:
-    return DFlashError(
-        f"cannot write to the folder {folder}: {why}. Make it writable, or point XDG_CONFIG_HOME, XDG_CACHE_HOME, "
-        "XDG_DATA_HOME or XDG_STATE_HOME elsewhere"
-    )
+def _unwritable(folder: Path, why: str, instead: str) -> DFlashError:
+    return DFlashError(f"cannot write to the folder {folder}: {why}. Make it writable, or {instead}")
 
 
 def write_private(path: Path, data: bytes) -> None:
     """Replace `path` by `data` (mode 0600), whole or not at all. Raises DFlashError if it cannot be written."""
-    ensure_private(path.parent)
-    temporary: Path | None = None
+    write_together(path.parent, {path.name: data})
+
+
+def write_together(folder: Path, files: Mapping[str, bytes]) -> None:
+    """`write_private` for files that belong together: none is replaced before all of them lie on the disk.
+
+    They are replaced in their order, at once.
+    """
+    ensure_private(folder)
+    written: dict[Path, Path] = {}
+    path = folder
     try:
-        # mkstemp creates the file with mode 0600.
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        for name, data in files.items():
+            path = folder / name
+            # mkstemp creates the file with mode 0600.
+            handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
+            written[Path(temporary)] = path
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for unfinished, path in written.items():
+            unfinished.replace(path)
     except OSError as err:
         raise DFlashError(f"cannot write {path}: {err.strerror or err}") from err
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        for unfinished in written:
+            unfinished.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path, name: str = "*") -> None:
+    """Remove what a process that was killed while it wrote `name` (a pattern) has left; nobody may be writing it now.
+
+    Raises DFlashError where that cannot be done.
+    """
+    for path in folder.glob(f".{name}.{'?' * RANDOM}"):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as err:
+            raise DFlashError(f"cannot remove {path}: {err.strerror or err}") from err

@@ -55,10 +55,10 @@ def _stdin_text() -> str:
     return _decoded("stdin", stdin_bytes().read())
 
 
-def file_text(path: Path) -> str:
-    """The text of a file. Raises DFlashError where it cannot be read or is no UTF-8."""
+def file_text(path: Path, *, errors: str = "strict") -> str:
+    """The text of a file. Raises DFlashError where it cannot be read or is no UTF-8; `errors` as of `bytes.decode`."""
     try:
-        return _decoded(str(path), path.read_bytes())
+        return _decoded(str(path), path.read_bytes(), errors)
     except OSError as error:
         text = str(path)
         short = text if len(text) <= SHOWN else text[:SHOWN] + "..."
@@ -67,9 +67,9 @@ def file_text(path: Path) -> str:
         raise DFlashError(f"the prompt file {short} cannot be read: {error.strerror or error}{hint}") from None
 
 
-def _decoded(name: str, data: bytes) -> str:
+def _decoded(name: str, data: bytes, errors: str = "strict") -> str:
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig", errors)
     except UnicodeDecodeError as error:
         raise DFlashError(
             f"{name} is not UTF-8 text: byte 0x{data[error.start]:02x} at position {error.start}; convert it first"

@@ -3,8 +3,8 @@
 Two answers computed at the same time on one machine would slow each other down, and one after the other they would
 meet different moments of a busy machine. So they take turns, block by block, and whoever has used less time is next:
 at every moment both have had the same time, and the lead that is seen is the true one. Time is counted inside the
-decoder only. The plain side needs a cache of its own, with rows for this prompt and answer alone; the speculative
-side uses the conversation's, which keeps the prompt. Imports no torch by itself.
+decoder only. The plain side needs a cache of its own, with rows for hardly more than this prompt and answer; the
+speculative side uses the conversation's, which keeps the prompt. Imports no torch by itself.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 FIGURES = ("speed", "tau", "time", "tokens")  # of a side, by how much they tell
 SHORTEST = 256  # tokens that an answer may have in a race, if the one before was shorter
+ROUND_UP = 512  # cache rows of the plain side are a multiple: some backends compile anew for each number of them
 
 
 class Racer:
@@ -129,7 +130,7 @@ def prepare(conversation: Conversation) -> Race:
     limit = min(room, model.config.max_new_tokens or max(SHORTEST, len(last.stats.ids)))
     request = replace(model.request(prompt_ids), max_new_tokens=limit)
     fast = conversation.decoder.with_width(model.config.block if model.config.block != 1 else None)
-    plain = _plain_decoder(model, len(prompt_ids) + limit)
+    plain = _plain_decoder(model, min(-(-(len(prompt_ids) + limit) // ROUND_UP) * ROUND_UP, conversation.max_len))
     for decoder in (plain, fast):
         warm_up(decoder, request)
     racers = (

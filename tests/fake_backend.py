@@ -33,6 +33,7 @@ class ScriptedBackend:
     widths = None
     took_over = False
     draft_ids = None
+    drafter = None
     quantize = "none"
     recompiles = 0
 
@@ -92,6 +93,7 @@ class DraftedBy:
     widths = None
     took_over = False
     draft_ids = None
+    drafter = None
     quantize = "none"
     recompiles = 0
 

@@ -1,8 +1,8 @@
 """Check and time everything on a GPU in one call: `python -m tests.gpu_check REPORT.json`. A command, not a test.
 
 Backends are built, compared with eager, checked for lossless text and for recompiles, and timed on random weights of
-a real shape, as are CUDA graphs made in two ways; then goals are compared. Each stage that fails is reported and the
-others go on. The report is written before and after every stage.
+a real shape, as are CUDA graphs made in two ways; gradients of a training step are compared, then goals. Each stage
+that fails is reported and the others go on. The report is written before and after every stage.
 On a CPU, as a dry run: `--device cpu --shape tiny --dtype float32`.
 """
 
@@ -28,7 +28,7 @@ from dflash_cli.bench.machine import machine
 from dflash_cli.bench.synthetic import synthetic_weights
 from dflash_cli.doctor_machine import measure_bandwidth
 from tests.gpu_graphs import REDUCE_OVERHEAD, num_skips
-from tests.gpu_parity import lossless, make, parity
+from tests.gpu_parity import lossless, make, parity, training_gradients
 from tests.gpu_times import CONTEXTS, Options, goals, graphs, latencies, pass_times, simulate
 
 SPACE = 256  # cache rows past the longest context
@@ -86,6 +86,8 @@ def check(options: Options) -> Report:
     bandwidth = report.stage("bandwidth", lambda: measure_bandwidth(options.device))
     for name in options.backends:
         report.stage(f"lossless {name}", lambda name=name: lossless(name, options.torch_device, 100))
+    if options.device.startswith("cuda"):  # the kernel has no backward pass elsewhere
+        report.stage("training gradients", lambda: training_gradients(options.torch_device))
     times, limit, block = _on_weights(options, report, bandwidth)
     rows: list[dict[str, Any]] = []
     for name in options.backends:

@@ -1,8 +1,9 @@
-"""What `gpu_check` compares: lossless text, and the logits of backends with eager's."""
+"""What `gpu_check` compares: lossless text, the logits of backends with eager's, gradients of two attentions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,12 +11,19 @@ from torch import Tensor
 
 from backends import create_backend
 from backends.base import Backend
+from backends.dflash import DFlashDrafter
 from backends.self_test import TOLERANCE
 from dflash_cli.bench.entrants import Weights, compiled_code
 from dflash_cli.bench.synthetic import synthetic_weights
 from dflash_cli.events import BlockVerified, Prefilled
 from dflash_cli.speculative import Decoder, Request
+from dflash_cli.train.blocks import draw_anchors, generator, make_row
+from dflash_cli.train.features import FeatureReader, joined
+from dflash_cli.train.forward import MakeAttention, TrainingForward
+from dflash_cli.train.row_attention import ByDocument, Flex
 from tests.gpu_graphs import REDUCE_OVERHEAD, ReduceOverheadEngine
+from tests.tiny import KINDS, MASK_ID, make_drafter, make_target
+from tests.train.lessons import documents
 
 WRONG_EVERY = 5  # of the guided drafts of the check for lossless text
 ROWS, PROMPT = 512, 20  # of the cache and of the prompt there
@@ -98,3 +106,29 @@ def parity(backends: dict[str, Backend], contexts: Sequence[int]) -> dict[str, A
                 found[f"{name} {kind} at {context}"] = {"error": error, "same_argmax": same}
                 found["holds"] &= error <= TOLERANCE[eager.dtype]
     return found
+
+
+def training_gradients(device: torch.device, kernel: Callable[..., Tensor] | None = None) -> dict[str, Any]:
+    """The largest difference of a gradient through Flex Attention from the one through dense masks, over the largest
+    gradient of that weight; fp32. `kernel`: by default the compiled one, which has a backward pass on GPUs only."""
+    found: dict[str, Any] = {"holds": True}
+    for kind, changes in KINDS.items():
+        drafter = make_drafter(seed=4, **changes).to(device)
+        wanted, got = (_gradients(drafter, each) for each in (ByDocument, partial(Flex, kernel=kernel)))
+        error = max(float((b - a).abs().max() / a.abs().max()) for a, b in zip(wanted, got, strict=True))
+        found[kind] = {"error": error}
+        found["holds"] &= error <= TOLERANCE[torch.float32]
+    return found
+
+
+def _gradients(drafter: DFlashDrafter, attention: MakeAttention) -> tuple[Tensor, ...]:
+    """Of a drafter's weights, from a row of several documents."""
+    weights, config = list(drafter.parameters()), drafter.config
+    device, docs = weights[0].device, documents()
+    target = make_target(seed=3).to(device)
+    anchors = [draw_anchors(each, 99, generator("anchors")) for each in docs]
+    row = make_row(docs, anchors, config.block_size, MASK_ID).to(device)
+    taps = joined(FeatureReader(target, config.target_layer_ids, 64).read(docs)).taps
+    hidden = TrainingForward(drafter, target, 64, attention)(row, taps)
+    direction = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
+    return torch.autograd.grad(hidden, weights, direction.to(device))

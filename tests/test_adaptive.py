@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dflash_cli.adaptive import Adaptive
+from dflash_cli.bench.machine import machine
 from dflash_cli.depth import Depth
 from dflash_cli.errors import DFlashError
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished
@@ -94,10 +95,19 @@ def test_costs_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> No
     assert depth.costs.is_measured(6)
     path = cache_dir() / "costs.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert "tiny-drafter" in next(iter(json.loads(path.read_text())["entries"]))
+    key = next(iter(json.loads(path.read_text())["entries"]))
+    assert "tiny-drafter, blocks of 6, 2 layers" in key
+    assert machine("cpu")["cpu"] in key
     monkeypatch.setattr(engine, "verify", lambda *_: pytest.fail("measured again"))
     monkeypatch.setattr(engine, "draft", lambda *_: pytest.fail("measured again"))
     assert Adaptive(PAIR, engine)(0).costs.is_measured(6)
+
+
+def test_a_drafter_of_another_shape_is_measured_for_itself() -> None:
+    """A checkpoint that was trained anew keeps its name, not its cost."""
+    drafters = (DRAFTER, make_drafter(block_size=4), make_drafter(num_hidden_layers=1, layer_types=["full_attention"]))
+    keys = [Adaptive(PAIR, make_engine(TARGET, each))._key() for each in (*drafters, None)]
+    assert len({str(key) for key in keys}) == 4
 
 
 def test_costs_that_cannot_be_kept_are_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,12 @@ class Warm(Engine):
     """Eager, but as one that compiles."""
 
     noise = 0.0
+    problem = ""
 
     def warm_up(self, progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:
         progress(1, 1)
+        if self.problem:
+            raise BackendUnavailable(self.problem)
         self.is_warm = True
 
     def verify(self, *args: Any) -> Any:
@@ -107,6 +110,27 @@ def test_a_backend_that_computes_something_else_is_refused(
         conversation.adopt(replace(conversation.model, config=replace(conversation.model.config, backend="warm")))
     assert conversation.decoder.backend.name == "eager"
     assert conversation.ask("two").stats.reused_tokens >= turn.stats.prompt_tokens
+
+
+@pytest.mark.parametrize("fault", [{"noise": 5.0}, {"problem": "compiling failed"}], ids=["self-test", "warm-up"])
+def test_auto_falls_back_where_it_only_fails_when_made_ready(
+    fault: dict[str, Any], pair: tuple[str, str], warm: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backends.AUTO, "cpu", ("warm", "it is faster"))
+    assert chat(pair, backend="auto").decoder.backend.choice == Choice("warm", "it is faster")
+    conversation = chat(pair, backend="eager")
+    turn = conversation.ask("one")
+    for name, value in fault.items():
+        monkeypatch.setattr(Warm, name, value)
+    model = replace(conversation.model, config=replace(conversation.model.config, backend="auto"))
+    for each, reuses in ((model, True), (replace(model, max_len=model.max_len + 8), False)):
+        conversation.adopt(each)
+        choice = conversation.decoder.backend.choice
+        assert (conversation.decoder.backend.name, choice.name, choice.fell_back) == ("eager", "eager", True)
+        assert choice.reason.startswith(fault.get("problem", "the warm backend computes something else"))
+        assert fallback_in_words(choice) == f"falling back to eager: {choice.reason}"
+        assert backend_in_words(choice) == f"eager backend ({choice.reason})"
+        assert (conversation.ask("two").stats.reused_tokens >= turn.stats.prompt_tokens) is reuses
 
 
 def test_only_a_fallback_is_told_as_one() -> None:

@@ -1,4 +1,4 @@
-"""Backends by name: which one it becomes, what it takes over, and what a self-test finds."""
+"""Backends by name: which one it becomes, and what it takes over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from backends import BACKENDS, Choice, choose_backend, create_backend
 from backends.base import BackendUnavailable, Clock
 from backends.draft_vocabulary import DraftHead
 from backends.engine import Engine
-from backends.self_test import self_test
 from dflash_cli.speculative import Decoder, Request
 from tests.tiny import VOCAB, make_drafter, make_engine, make_target
 
@@ -99,34 +98,6 @@ def test_caches_of_another_target_are_left_alone() -> None:
     engine = build(cache_from=other)
     assert not engine.took_over
     assert engine.target_cache is not other.target_cache
-
-
-def test_a_self_test_passes_an_equal_backend_and_keeps_its_cache() -> None:
-    engine = build(batch_size=2)
-    engine.prefill(IDS[:40], 0, 1)
-    before = [buffer.clone() for buffer in (*engine.target_cache.k, *engine.target_cache.v)]
-    assert set(self_test(engine, build())) == {"prefill", "draft", "verify"}
-    after = (*engine.target_cache.k, *engine.target_cache.v)
-    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
-    assert set(self_test(build(None, max_len=5), build(None, max_len=5))) == {"prefill", "verify"}
-
-
-@pytest.mark.parametrize("name", ["prefill", "draft", "verify"])
-@pytest.mark.parametrize("error", [0.5, float("nan")])
-def test_a_self_test_names_the_pass_and_the_figures(name: str, error: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = build()
-    right = getattr(engine, name)
-
-    def wrong(*arguments: Any) -> torch.Tensor:
-        logits = right(*arguments).clone()
-        logits.view(-1)[0] += error * logits.abs().max()
-        return logits
-
-    monkeypatch.setattr(engine, name, wrong)
-    with pytest.raises(
-        BackendUnavailable, match=f"eager on this machine: {name} by [0-9.na]+ of .* use --backend eager"
-    ):
-        self_test(engine, build())
 
 
 def test_the_chat_goes_on_in_a_new_backend() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.exc import FailOnRecompileLimitHit, InternalTorchDynamoError
+from torch._inductor.exc import CppCompileError
 
 from backends import create_backend
 from backends.attention import Rule, Sdpa
@@ -18,8 +22,8 @@ from backends.linears import can_pack, fuse_for_inference
 from backends.target import Target
 from dflash_cli.speculative import Decoder, Request
 from tests.compilers import artefacts, needs_compiler
-from tests.test_drafter import SLIDING
-from tests.tiny import VOCAB, make_drafter, make_engine, make_target
+from tests.test_adaptive import Scripted
+from tests.tiny import SLIDING, VOCAB, make_drafter, make_engine, make_target
 
 __all__ = ["artefacts"]
 MAX_LEN = 1100
@@ -93,8 +97,9 @@ def test_warming_up_keeps_the_cache_and_blocks_equal_eager(warm: CompiledEngine)
 
 
 @needs_compiler
-def test_two_thousand_tokens_in_several_turns_compile_nothing(warm: CompiledEngine) -> None:
-    decoder, plain = Decoder(warm), Decoder(make_engine(PAIR[0], max_len=MAX_LEN))
+@pytest.mark.parametrize("widths", [(6,), (6, 1, 3, 2, 5, 4, *[1] * 40)], ids=["one width", "as auto chooses"])
+def test_two_thousand_tokens_in_several_turns_compile_nothing(warm: CompiledEngine, widths: tuple[int, ...]) -> None:
+    decoder, plain = Decoder(warm, depth=Scripted(*widths)), Decoder(make_engine(PAIR[0], max_len=MAX_LEN))
     before, num_tokens, prompt = num_graphs(), 0, IDS[:7].tolist()
     for turn, length in enumerate((900, 150, 950)):
         new_ids = [i for event in decoder.generate(Request(prompt, max_new_tokens=length)) for i in _new(event)]
@@ -106,6 +111,25 @@ def test_two_thousand_tokens_in_several_turns_compile_nothing(warm: CompiledEngi
     assert num_tokens == 2000
     assert warm.recompiles == 0
     assert num_graphs() == before
+
+
+@needs_compiler
+def test_another_process_compiles_nothing_anew(warm: CompiledEngine, artefacts: Path) -> None:
+    """What makes a second start short: all that the warm-up needs is found in the folder."""
+    code = """
+import pathlib, sys
+from torch._dynamo.utils import counters
+from tests.test_compiled import MAX_LEN, PAIR, compiled
+compiled(*PAIR, pathlib.Path(sys.argv[1]), max_len=MAX_LEN).warm_up()
+print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+"""
+    assert warm.is_warm
+    before = set(artefacts.rglob("*.so"))
+    command = [sys.executable, "-c", code, str(artefacts)]
+    root = Path(__file__).parents[1]
+    hits, misses = subprocess.run(command, check=True, cwd=root, capture_output=True, text=True).stdout.split()
+    assert (int(hits) > 0, int(misses)) == (True, 0)
+    assert set(artefacts.rglob("*.so")) == before
 
 
 def _new(event: object) -> list[int]:
@@ -150,15 +174,44 @@ def test_packed_weights_and_rows_of_a_batch_are_compiled_too(artefacts: Path) ->
 
 
 @needs_compiler
-def test_what_the_compiler_says_is_told_in_one_line(artefacts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (InternalTorchDynamoError("no space left\nmore lines"), "no space left"),
+        (FailOnRecompileLimitHit("recompile_limit reached"), "recompile_limit reached"),
+        (CppCompileError(["g++"], "cannot find -lgomp"), "C\\+\\+ compile error"),
+        (RuntimeError("\nCUDA error: operation not permitted when stream is capturing\n"), "CUDA error: operation not"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_what_the_compiler_says_is_told_in_one_line(
+    error: Exception, told: str, artefacts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        BackendUnavailable, match=rf"compile backend cannot run here: compiling failed \({told}"
+    ) as told_:
+        _warm_up_that_raises(error, artefacts, monkeypatch)
+    assert "\n" not in str(told_.value)
+
+
+@needs_compiler
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("of 80 GB"), KeyboardInterrupt()], ids=repr)
+def test_what_is_no_fault_of_the_compiler_is_told_as_it_is(
+    error: BaseException, artefacts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(type(error)) as raised:
+        _warm_up_that_raises(error, artefacts, monkeypatch)
+    assert raised.value is error
+
+
+def _warm_up_that_raises(error: BaseException, artefacts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = compiled(make_target(num_hidden_layers=1), None, artefacts, max_len=20)
 
     def broken(*_: object) -> None:
-        raise torch._dynamo.exc.InternalTorchDynamoError("no space left\nmore lines")
+        raise error
 
     monkeypatch.setattr(engine, "layers", broken)
-    with pytest.raises(BackendUnavailable, match=r"compile backend cannot run here: compiling failed .*no space left"):
-        engine.warm_up()
+    engine.warm_up()
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

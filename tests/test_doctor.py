@@ -15,7 +15,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import torch
 
+from backends.base import Clock
 from dflash_cli import doctor, doctor_command_path, doctor_machine, doctor_network
 from dflash_cli.cli import main
 from dflash_cli.doctor_command_path import check_command
@@ -25,8 +27,8 @@ from dflash_cli.doctor_report import FATAL, OK, WARNING, Check, as_json, as_text
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of a few kilobytes, and a PATH without any `dflash`."""
-    monkeypatch.setattr(doctor_machine, "BUFFER_BYTES", {"cpu": 1 << 12, "cuda": 1 << 12, "mps": 1 << 12})
+    """A few kilobytes are read, and there is a PATH without any `dflash`."""
+    monkeypatch.setattr(doctor_machine, "MOST_BYTES", 1 << 12)
     monkeypatch.setattr(doctor_machine, "MEASURE_SECONDS", 0.0)
     monkeypatch.setenv("PATH", os.defpath)
     monkeypatch.setattr(doctor, "check_versions", lambda: [Check("dflash", OK, "1")])
@@ -53,7 +55,7 @@ def test_json_of_the_whole_command(capsys: pytest.CaptureFixture[str]) -> None:
     found = {check["name"]: check for check in report["checks"]}
     assert report["status"] == "warning"
     assert {"dflash", "command", "config", "cpu", "cpu bandwidth", "cache", "hub cache", "hub", "index"} <= set(found)
-    assert "GB/s" in found["cpu bandwidth"]["value"]
+    assert found["cpu bandwidth"]["value"].endswith(" GB/s (reading)")
     assert found["hub"]["value"] == found["index"]["value"] == "not tried (offline)"
     assert [name for name, check in found.items() if check["status"] != "ok"] == ["default model"]
 
@@ -113,12 +115,43 @@ def test_torch_that_cannot_be_imported_is_fatal(monkeypatch: pytest.MonkeyPatch)
     assert (check.name, check.status) == ("device", FATAL)
 
 
-def test_bandwidth_is_the_median_of_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bandwidth_is_the_median_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_machine, "MEASURE_SECONDS", 0.0)
-    monkeypatch.setattr(doctor_machine, "BUFFER_BYTES", {"cpu": 1000})
+    monkeypatch.setattr(doctor_machine, "MOST_BYTES", 8192)
     seconds = iter([9.0, 1.0, 4.0, 2.0])  # the first one warms up
-    monkeypatch.setattr(doctor_machine, "_timed_copy", lambda source, copy: next(seconds))
-    assert doctor_machine.measure_bandwidth("cpu") == 1000.0
+    monkeypatch.setattr(doctor_machine, "_timed_reads", lambda values, clock, reads: next(seconds))
+    assert doctor_machine.measure_bandwidth("cpu") == 4096.0
+
+
+def test_all_of_the_buffer_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = doctor_machine._buffer(torch.device("cpu"), 1 << 16)
+    read: list[int] = []
+    real = torch.Tensor.sum
+    monkeypatch.setattr(torch.Tensor, "sum", lambda self: read.append(self.nbytes) or real(self))
+    assert doctor_machine._timed_reads(values, Clock(values.device), 3) > 0
+    assert (read, values.unique().tolist()) == ([1 << 16] * 3, [1.0])
+
+
+def test_the_buffer_is_larger_than_the_caches_and_leaves_most_memory_free() -> None:
+    size, giga, mega = doctor_machine.buffer_bytes, 1 << 30, 1 << 20
+    assert size("cpu", None, 0) == size("cpu", 64 * giga, 36 * mega) == 256 * mega
+    assert size("cpu", 64 * giga, 480 * mega) == 960 * mega
+    assert size("cpu", 64 * giga, 1152 * mega) == 2 * giga
+    assert size("cpu", 1 * giga, 480 * mega) == 256 * mega
+    assert size("cuda", 100 * giga, 480 * mega) == giga
+    assert size("cuda", 2 * giga, 0) == 512 * mega
+    assert size("cpu", 0, 0) == 4096
+
+
+def test_each_last_level_cache_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 7, 9}, raising=False)
+    for number, shared, size in ((0, "0-1", "32768K"), (1, "0-1", "32768K"), (2, "2-3", "16384K"), (7, "7", "odd")):
+        folder = tmp_path / f"cpu{number}" / "cache" / "index3"
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(f"{size}\n")
+        (folder / "shared_cpu_list").write_text(f"{shared}\n")
+    assert doctor_machine.cache_bytes(tmp_path) == 48 << 20
+    assert doctor_machine.cache_bytes(tmp_path / "none") == 0
 
 
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

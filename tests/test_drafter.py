@@ -12,21 +12,8 @@ from backends.config import CheckpointError, DFlashConfig, DrafterConfig
 from backends.dflash import DFlashDrafter
 from backends.engine import Engine
 from backends.kv_cache import Span
-from tests.tiny import VOCAB, drafter_dict, make_drafter, make_engine, make_target
+from tests.tiny import KINDS, VOCAB, drafter_dict, make_drafter, make_engine, make_target
 
-SLIDING = {
-    "layer_types": ["sliding_attention", "full_attention"],
-    "sliding_window": 7,
-    "use_sliding_window": True,
-    "max_window_layers": 0,
-}
-KINDS: dict[str, dict[str, Any]] = {
-    "full": {},
-    "sliding": SLIDING,
-    "sliding-not-causal": {**SLIDING, "is_causal": False},
-    "causal": {"is_causal": True},
-    "gemma-like": {"input_embedding_scale": 5.5, "output_multiplier": 0.3, "final_logit_softcapping": 4.0},
-}
 IDS = torch.randint(0, VOCAB, (40,), generator=torch.Generator().manual_seed(8))
 
 

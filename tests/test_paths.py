@@ -63,3 +63,40 @@ def test_a_failed_write_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: p
         paths.write_private(target, b"new")
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_files_that_belong_together_are_replaced_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths.write_together(tmp_path, {"a": b"old", "b": b"old"})
+    synced: list[int] = []
+
+    def full(handle: int) -> None:
+        synced.append(handle)
+        if len(synced) == 2:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(paths.os, "fsync", full)
+        with pytest.raises(DFlashError, match=r"cannot write .*/b: No space left"):
+            paths.write_together(tmp_path, {"a": b"new", "b": b"new"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old", "b": b"old"}
+    paths.write_together(tmp_path, {"a": b"new", "b": b"new"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"new", "b": b"new"}
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    paths.write_private(tmp_path / "file", b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(paths.os, "fsync", killed)
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(MemoryError):
+            paths.write_private(tmp_path / "file", b"new")
+    assert len(list(tmp_path.iterdir())) == 2
+    (tmp_path / ".other.12345678").write_text("")
+    paths.remove_unfinished(tmp_path, "file")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", ".other.12345678"}
+    paths.remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    paths.remove_unfinished(tmp_path / "none")

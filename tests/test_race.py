@@ -84,12 +84,21 @@ def test_the_conversation_and_its_cache_stay(conversation: Conversation, model: 
     race.compare()
     assert conversation.turns == turns
     assert conversation.decoder is decoder
-    assert race.plain.decoder.backend.max_len < conversation.max_len
     assert race.plain.decoder.backend is not decoder.backend
     stats = conversation.ask("next").stats
     assert stats.reused_tokens >= turns[-1].stats.prompt_tokens
     expected = model.decoder().generate(model.request(conversation.encode_first(2, "next")))
     assert stats.ids == [each for event in expected for each in getattr(event, "new_ids", ())]
+
+
+def test_the_plain_sides_cache_is_of_few_sizes(conversation: Conversation) -> None:
+    """The flex backend compiles anew for each: two prompts of other lengths must not both pay for it."""
+    conversation.adopt(replace(conversation.model, max_len=1200))
+    sizes = []
+    for prompt in ("short", "rather a long one " * 8, "x" * 700):
+        conversation.ask(prompt)
+        sizes.append(prepare(conversation).plain.decoder.backend.max_len)
+    assert sizes == [512, 512, 1200]
 
 
 def test_a_race_drafts_even_where_the_chat_does_not(conversation: Conversation) -> None:

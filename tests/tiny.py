@@ -45,6 +45,20 @@ def target_dict(kind: str = "qwen3", **changes: Any) -> dict[str, Any]:
 
 NO_CONTEXT = {"dflash_config": {"mask_token_id": MASK_ID, "target_layer_ids": [], "target_context": False}}
 """Changes to `drafter_dict` for one that sees nothing of the text but the anchor."""
+SLIDING = {
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 7,
+    "use_sliding_window": True,
+    "max_window_layers": 0,
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "sliding": SLIDING,
+    "sliding-not-causal": {**SLIDING, "is_causal": False},
+    "causal": {"is_causal": True},
+    "gemma-like": {"input_embedding_scale": 5.5, "output_multiplier": 0.3, "final_logit_softcapping": 4.0},
+}
+"""Changes to `drafter_dict`: every way in which the rows of a block see."""
 
 
 def drafter_dict(**changes: Any) -> dict[str, Any]:

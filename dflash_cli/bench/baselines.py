@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def baselines_of(weights: Weights, measured: Sequence[Measured]) -> Iterator[Baseline]:
-    """One for each row of plain decoding, all rounds together. Answers decoded together are no measure for one."""
+    """One for each row of plain decoding that is like a turn of a chat, all rounds together.
+
+    So not of prompts that were filled up, of sampled answers, or of several that were decoded together.
+    """
     target = weights.pair.target
-    plain = [each for each in measured if each.subject.name == PLAIN and each.subject.place.batch == 1]
+    plain = [each for each in measured if _is_usual(each)]
     found = checkpoint_hash(target) if plain else ""
     for each in plain:
         tokens, ms = sum(one.decoded for one in each.samples), sum(one.decode_ms for one in each.samples)
@@ -35,3 +38,8 @@ def baselines_of(weights: Weights, measured: Sequence[Measured]) -> Iterator[Bas
                 ms=ms,
                 quantisation=quantisation_of(target, weights.quantize),
             )
+
+
+def _is_usual(measured: Measured) -> bool:
+    (_, context), subject = measured.group, measured.subject
+    return (subject.name, subject.place.batch, subject.place.temperature, context) == (PLAIN, 1, 0.0, None)

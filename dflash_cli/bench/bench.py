@@ -1,25 +1,25 @@
-"""One use of `dflash bench`: load, gather who takes part, let them run, and hold what came out."""
+"""One use of `dflash bench`: load, gather who takes part, and let them run."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from backends.huge_pages import use_huge_pages
 from dflash_cli.bench.agreement import agreements
 from dflash_cli.bench.baselines import baselines_of
 from dflash_cli.bench.case import Question, encoded, file_questions, own_questions
 from dflash_cli.bench.entrants import Weights, cache_length, our_subjects
 from dflash_cli.bench.kinds import KINDS
 from dflash_cli.bench.limit import Limit
-from dflash_cli.bench.machine import in_words, machine
+from dflash_cli.bench.machine import machine
 from dflash_cli.bench.peers import peer_subjects
 from dflash_cli.bench.plan import AUTO
 from dflash_cli.bench.progress import watching
+from dflash_cli.bench.result import Result
+from dflash_cli.bench.room import Room, flags_of_bench, tidy
 from dflash_cli.bench.rows import make_rows
 from dflash_cli.bench.runner import Measured, Runner, Watch
 from dflash_cli.bench.schedule import TAUS
@@ -32,12 +32,8 @@ from dflash_cli.startup import load_model
 from dflash_cli.stats_store.keeper import TurnKeeper
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from dflash_cli.bench.case import Case
-    from dflash_cli.bench.draft_latency import Latency
     from dflash_cli.bench.plan import Plan
-    from dflash_cli.bench.rows import Row
     from dflash_cli.bench.subject import Subject
     from dflash_cli.config import Config
     from dflash_cli.model import Model
@@ -54,54 +50,6 @@ class Source:
     gguf: str | None = None
     synthetic: str | None = None
     taus: tuple[float, ...] | None = None
-
-
-@dataclass
-class Result:
-    """What came out. `limits` by precision; `latencies` of drafts alone."""
-
-    machine: dict[str, Any]
-    settings: dict[str, Any]
-    limits: dict[str, Limit] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
-    latencies: list[Latency] = field(default_factory=list)
-    interrupted: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was measured."""
-        return not (self.rows or self.latencies)
-
-    @property
-    def title(self) -> str:
-        """Of a picture."""
-        return f"{self.settings['pair']}: {in_words(self.machine)}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON output."""
-        settings = {**self.settings, "interrupted": self.interrupted}
-        head: dict[str, Any] = {"machine": self.machine, "settings": settings}
-        if self.latencies:
-            return head | {"draft_latency": self.table_rows()}
-        limit = {name: each.as_dict() for name, each in self.limits.items()}
-        return head | {"limit": limit, "rows": self.table_rows()}
-
-    def table_rows(self) -> list[dict[str, Any]]:
-        """An object a row."""
-        return [each.as_dict() for each in self.latencies or self.rows]
-
-    def view(self) -> RenderableType:
-        """For a terminal."""
-        from dflash_cli.bench.table import bench_view, latency_view
-
-        if self.latencies:
-            return latency_view(in_words(self.machine), self.latencies)
-        lines = [
-            f"{name}: {each.bandwidth / 1e9:.1f} GB/s measured, {each.target_bytes / 1e6:,.1f} MB of weights a pass, "
-            f"{(each.drafter_bytes + each.draft_head_bytes) / 1e6:,.1f} MB a draft"
-            for name, each in self.limits.items()
-        ]
-        return bench_view(f"{self.settings['pair']}; {in_words(self.machine)}", lines, self.rows)
 
 
 class Bench:
@@ -126,12 +74,12 @@ class Bench:
                 result.interrupted = True
             if result.interrupted:
                 break
-            _tidy()  # one pair at a time
+            tidy()  # one pair at a time
         assert result is not None
         return result
 
     def draft_latency(self, shape: str) -> Result:
-        """Time drafts alone, on random weights of a shape."""
+        """Time drafts alone, on random weights of a shape; Ctrl-C ends it, and the result says so."""
         from dflash_cli.bench.draft_latency import draft_latency
         from dflash_cli.bench.synthetic import DEFAULT_CONTEXT
         from dflash_cli.loading import pick_device, pick_dtype
@@ -140,13 +88,15 @@ class Bench:
         backends = [_concrete(name, device.type) for name in self.plan.backends]
         context = (self.plan.contexts or (DEFAULT_CONTEXT,))[0]
         result = Result(machine(str(device)), {"pair": f"synthetic:{shape}", **self.plan.as_dict()})
+        rounds = 10 * self.plan.rounds
         with watching(quiet=self.config.quiet) as watch:
-            for dtype in self.plan.dtypes:
-                result.latencies += interruptible(
-                    lambda dtype=dtype: draft_latency(  # type: ignore[misc]
-                        shape, backends, pick_dtype(dtype, device), device, context, 10 * self.plan.rounds, watch.stage
-                    )
-                )
+            try:
+                for dtype in self.plan.dtypes:
+                    drafts = draft_latency(shape, backends, pick_dtype(dtype, device), device, context, rounds, watch)
+                    while (latency := interruptible(lambda: next(drafts, None))) is not None:  # noqa: B023
+                        result.latencies.append(latency)
+            except KeyboardInterrupt:
+                result.interrupted = True
         return result
 
     def _loaded(self, config: Config, is_first: bool, before: Result | None) -> Result:
@@ -154,7 +104,8 @@ class Bench:
         questions = self._questions()
         # With its index, if it has one: what drafts all the same needs no other weights.
         config = replace(config, block=None, draft_vocabulary=AUTO if AUTO in self.plan.draft_vocabularies else "full")
-        model = load_model(config, batch_size=max(self.plan.batches), tell=self._tell)
+        with flags_of_bench():
+            model = load_model(config, batch_size=max(self.plan.batches), tell=self._tell)
         for remark in model.idle_settings():
             self._tell(remark)
         weights = Weights(model.pair, model.target, model.drafter, model.max_len)
@@ -162,14 +113,17 @@ class Bench:
         work = Work(self.plan.max_new_tokens, model.codec.stop_ids, replace(model.params, temperature=0.0))
 
         def entrants(max_len: int, watch: Watch) -> Iterator[Subject]:
-            yield from our_subjects(weights, self.plan, work, max_len, watch)
-            yield from self._peers(model, weights, work, max_len, is_first)
+            room = Room(weights.device)
+            yield from our_subjects(weights, self.plan, work, max_len, watch, room=room)
+            yield from self._peers(model, weights, work, max_len, is_first, room)
 
         return self._measure(weights, cases, entrants, before)
 
-    def _peers(self, model: Model, weights: Weights, work: Work, max_len: int, is_first: bool) -> Iterator[Subject]:
+    def _peers(
+        self, model: Model, weights: Weights, work: Work, max_len: int, is_first: bool, room: Room
+    ) -> Iterator[Subject]:
         return peer_subjects(
-            model, weights, self.plan, work, max_len,
+            model, weights, self.plan, work, max_len, room,
             assistant=self.source.assistant, gguf=self.source.gguf, is_first=is_first, tell=self._tell,
         )  # fmt: skip
 
@@ -191,10 +145,11 @@ class Bench:
         assert self.source.synthetic is not None
         plan, device = self.plan, pick_device(self.config.device)
         longest = max(plan.contexts or (DEFAULT_CONTEXT,)) + plan.max_new_tokens
-        weights = synthetic_weights(
-            self.source.synthetic, pick_dtype(config.dtype, device), device, longest, max(plan.batches),
-            quantize=config.quantize,
-        )  # fmt: skip
+        with flags_of_bench(is_own_context=True):
+            weights = synthetic_weights(
+                self.source.synthetic, pick_dtype(config.dtype, device), device, longest, max(plan.batches),
+                quantize=config.quantize,
+            )  # fmt: skip
         assert weights.drafter is not None
         block = weights.drafter.config.block_size
         plan = plan if plan.blocks else replace(plan, blocks=(block,))
@@ -217,7 +172,9 @@ class Bench:
         with watching(quiet=self.config.quiet) as watch:
             result.limits[precision_of(weights.dtype, weights.quantize)] = self._limit(weights, watch)
             subjects = interruptible(lambda: list(entrants(max_len, watch)))
-            runner = Runner(subjects, cases, self.plan.rounds, watch)
+            # All that is loaded, peers' weights included, has the same pages when it is measured.
+            settle = use_huge_pages if weights.device == "cpu" else lambda: None
+            runner = Runner(subjects, cases, self.plan.rounds, watch, settle)
             runner.run()
         measured = list(runner.measured.values())
         if self.config.stats and not self.source.synthetic:
@@ -253,12 +210,6 @@ class Bench:
             "prompts": "random ids" if source.synthetic else prompts,
             **self.plan.as_dict(),
         }
-
-
-def _tidy() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _concrete(name: str, device: str) -> str:

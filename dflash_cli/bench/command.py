@@ -23,7 +23,7 @@ from dflash_cli.stats_store.output_file import check_name
 from dflash_cli.terminal import AnswerOutput, printable
 
 if TYPE_CHECKING:
-    from dflash_cli.bench.bench import Result
+    from dflash_cli.bench.result import Result
 
 Function = Callable[..., Any]
 PEERS = ("hf", "reference", "llama.cpp")
@@ -31,6 +31,8 @@ DTYPES = (AUTO, "float32", "bfloat16", "float16")
 LATENCY_SHAPE = "qwen3-8b"
 WIDEST = 220  # columns that the tables may take
 PROMPT_OPTIONS = ("kinds", "prompts", "dataset")
+NO_DRAFT_OPTIONS = ("quantizations", "draft_vocabularies", "blocks", "temperatures", "batches")
+"""What drafts alone do not depend on, or have by themselves."""
 
 
 def what_to_measure(function: Function) -> Function:
@@ -87,8 +89,8 @@ def bench_command(config: Config, **given: Any) -> None:
 
     All rows answer the same prompts by turns, after a warm-up; medians over rounds are shown. Answers have 64 tokens
     (256 with --synthetic) unless -n says otherwise. The limit is the bytes a step must read over the measured
-    bandwidth of the memory. Ctrl-C ends it with what was measured so far. `dflash stats` counts speed-ups against the
-    plain decoding measured here, unless --no-stats forbids that.
+    bandwidth of reading memory. Ctrl-C ends it with what was measured so far. `dflash stats` counts speed-ups against
+    the plain decoding measured here, unless --no-stats forbids that.
     """
     _check(given, config)
     plan = _plan(given, config)
@@ -129,11 +131,23 @@ def _check(given: dict[str, Any], config: Config) -> None:
         raise UsageError(f"{random} makes its own weights; leave --model out")
     if given["taus"] and not given["synthetic"]:
         raise UsageError("--taus goes with --synthetic only: elsewhere acceptance is measured")
-    if given["draft_latency"] and given["plot"]:
-        raise UsageError("--draft-latency has no picture; use its table, --json or --csv")
+    if given["draft_latency"]:
+        _check_latency(given)
     for option, peer in (("assistant", "hf"), ("gguf", "llama.cpp")):
         if given[option] and peer not in given["peers"]:
             raise UsageError(f"--{option} goes with --peer {peer}")
+
+
+def _check_latency(given: dict[str, Any]) -> None:
+    """Raises UsageError for what means nothing where drafts alone are timed."""
+    if given["plot"]:
+        raise UsageError("--draft-latency has no picture; use its table, --json or --csv")
+    for name in NO_DRAFT_OPTIONS:
+        if given[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"--draft-latency times drafts alone, to which {option} means nothing; leave it out")
+    if given["contexts"] and len(given["contexts"]) > 1:
+        raise UsageError(f"--draft-latency takes one length of --contexts, and got {len(given['contexts'])}")
 
 
 def _plan(given: dict[str, Any], config: Config) -> Plan:

@@ -14,9 +14,11 @@ from dflash_cli.adaptive import Adaptive
 from dflash_cli.backend_setup import TEST_ROWS
 from dflash_cli.bench.ours import Ours
 from dflash_cli.bench.plan import AUTO, Plan
+from dflash_cli.bench.room import Room
 from dflash_cli.bench.schedule import Scheduled
 from dflash_cli.bench.subject import Place, Work
 from dflash_cli.errors import DFlashError
+from dflash_cli.memory import plan_memory
 from dflash_cli.paths import cache_dir, ensure_private
 from dflash_cli.speculative import Decoder
 
@@ -75,17 +77,25 @@ def cache_length(cases: Sequence[Case], max_new_tokens: int, most: int) -> int:
 
 
 def our_subjects(
-    weights: Weights, plan: Plan, work: Work, max_len: int, watch: Watch, schedules: Sequence[float] = ()
+    weights: Weights,
+    plan: Plan,
+    work: Work,
+    max_len: int,
+    watch: Watch,
+    schedules: Sequence[float] = (),
+    room: Room | None = None,
 ) -> Iterator[Ours]:
     """Plain decoding, then DFlash, for every backend, batch and temperature.
 
     `schedules`: simulated acceptance lengths, see `schedule.Scheduled`; by default drafts are verified for real.
-    Raises BackendUnavailable, and UsageError for a width that is not possible.
+    All are there together, so that they can take turns: `room` is where they must fit, by default all that is free.
+    Raises BackendUnavailable, NotEnoughMemory, and UsageError for a width that is not possible.
     """
+    room = room or Room(weights.device)
     for name, batch in product(plan.backends, plan.batches):
-        plain = Decoder(_ready(name, weights, None, max_len, batch, watch), 1)
+        plain = Decoder(_ready(name, weights, None, max_len, batch, watch, room), 1)
         drafters = weights.drafters(plan.draft_vocabularies)
-        fast = [_ready(name, weights, drafter, max_len, batch, watch) for drafter in drafters]
+        fast = [_ready(name, weights, drafter, max_len, batch, watch, room) for drafter in drafters]
         for temperature in plan.temperatures:
             place = Place(plain.backend.name, weights.dtype, batch, temperature, weights.quantize)
             here = replace(work, params=replace(work.params, temperature=temperature, seed=plan.seed))
@@ -103,9 +113,18 @@ def _drafting(
         yield Ours(Decoder(used, width, depth), place, work, tau)
 
 
-def _ready(name: str, weights: Weights, drafter: Drafter | None, max_len: int, batch: int, watch: Watch) -> Backend:
+def _ready(
+    name: str, weights: Weights, drafter: Drafter | None, max_len: int, batch: int, watch: Watch, room: Room
+) -> Backend:
     """A backend that has compiled what it will and was compared with eager: widths are timed on it next."""
-    artefacts = compiled_code(choose_backend(name, weights.device.partition(":")[0]).name)
+    chosen = choose_backend(name, weights.device.partition(":")[0]).name
+    plan = plan_memory(
+        weights.target.config, None if drafter is None else drafter.config, context=max_len, batch=batch,
+        dtype_bytes=weights.target.model.embed_tokens.weight.dtype.itemsize, device=weights.device.partition(":")[0],
+        loaded=(True, True), quantize=weights.quantize,
+    )  # fmt: skip
+    room.take_engine(plan, f"{chosen} with batch {batch}, beside what is loaded")
+    artefacts = compiled_code(chosen)
     backend = create_backend(name, weights.target, drafter, max_len=max_len, batch_size=batch, artefacts=artefacts)
     if backend.name in COMPILED:
         backend.warm_up(watch.follow(f"making {backend.name} ready"))

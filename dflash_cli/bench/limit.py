@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backends.config import DrafterConfig, TargetConfig
+from backends.config import DrafterConfig, EagleConfig, TargetConfig
 from dflash_cli.memory import drafter_parameters, head_bytes, kv_bytes, target_bytes
 
 
@@ -51,11 +51,24 @@ class Limit:
         return self.target_bytes + batch * context * kv_bytes(self.target, 1, self.dtype_bytes)
 
     def draft_bytes(self, context: float, batch: int = 1) -> float:
-        """Of a draft pass."""
+        """Of all that drafts a block: one pass, or for a drafter that guesses one token after the other one for each.
+
+        What makes the context of the taps is read once.
+        """
         if self.drafter is None:
             return 0.0
-        cache = batch * context * kv_bytes(self.drafter, 1, self.dtype_bytes)
-        return self.drafter_bytes + self.draft_head_bytes + cache
+        passes = self.drafter.block_size - 1 if isinstance(self.drafter, EagleConfig) else 1
+        taps = len(self.drafter.target_layer_ids) * self.drafter.hidden_size**2 * self.dtype_bytes
+        cache = batch * context * self._draft_row_bytes
+        return taps + passes * (self.drafter_bytes - taps + self.draft_head_bytes + cache)
+
+    @property
+    def _draft_row_bytes(self) -> int:
+        """K and V of a row of the drafter's cache; none where it sees nothing of the text."""
+        if self.drafter is None or not self.drafter.target_context:
+            return 0
+        values = 2 * self.drafter.num_layers * self.drafter.num_kv_heads * self.drafter.head_dim
+        return values * self.dtype_bytes
 
     def step_ms(self, context: float, batch: int = 1, drafted: float = 0.0) -> float:
         """Milliseconds of a step of which the share `drafted` drafts."""

@@ -17,6 +17,7 @@ from dflash_cli.paths import cache_dir
 
 NAME = "llama.cpp"
 WARM_UP_TOKENS = 8
+MOST_SEEDS = 2**32 - 1  # that one stands for a random seed
 
 
 def gguf_file(target: str, given: str | None, *, offline: bool, quiet: bool) -> Path:
@@ -45,26 +46,44 @@ def require_llama() -> Any:
     return llama_cpp
 
 
+class LlamaModel:
+    """A GGUF file as llama-cpp-python (0.3) loads it, shared by its rows."""
+
+    def __init__(self, path: Path, max_len: int, device: str, seed: int) -> None:
+        """Raises PeerUnavailable where it cannot be loaded."""
+        threads, on_gpu = torch.get_num_threads(), device.startswith(("cuda", "mps"))
+        self.path, self.on_gpu = path, on_gpu
+        llama: Any = require_llama()
+        try:
+            self.llama = llama.Llama(
+                model_path=str(path),
+                n_ctx=max_len,
+                n_threads=threads,
+                n_threads_batch=threads,
+                n_gpu_layers=-1 if on_gpu else 0,
+                # A build for a GPU would send long prompts there although its weights are not.
+                offload_kqv=on_gpu,
+                op_offload=on_gpu,
+                flash_attn=on_gpu,
+                last_n_tokens_size=max_len,  # of which a penalty takes notice
+                seed=seed % MOST_SEEDS or 1,  # 0 would be another one each time
+                verbose=False,
+            )
+        except Exception as err:  # it raises what its parts raise, and says little more
+            raise PeerUnavailable(f"llama-cpp-python cannot load {path}: {err}") from err
+
+
 class LlamaCpp(Peer):
     """Its plain decoding as a row; see `subject.Subject`."""
 
     name = NAME
 
-    def __init__(self, path: Path, max_len: int, baseline: Place, work: Work, device: str) -> None:
-        """Raises PeerUnavailable."""
-        threads = torch.get_num_threads()
-        self.work = work
-        self.model: Any = require_llama().Llama(
-            model_path=str(path),
-            n_ctx=max_len,
-            n_threads=threads,
-            n_threads_batch=threads,
-            n_gpu_layers=-1 if device.startswith(("cuda", "mps")) else 0,
-            seed=work.params.seed or 0,
-            verbose=False,
-        )
-        self.baseline, self.place = baseline, replace(baseline, backend=NAME, dtype=_precision(path), quantize="none")
-        self._peak = PeakMemory(torch.device("cpu"))
+    def __init__(self, model: LlamaModel, baseline: Place, work: Work) -> None:
+        self.model, self.work = model.llama, work
+        self.baseline = baseline
+        self.place = replace(baseline, backend=NAME, dtype=_precision(model.path), quantize="none")
+        # What it takes of a GPU is not seen by torch.
+        self._peak = PeakMemory(torch.device("meta" if model.on_gpu else "cpu"))
 
     def warm_up(self, rows: Sequence[Sequence[int]]) -> None:
         """See Subject."""
@@ -89,7 +108,7 @@ class LlamaCpp(Peer):
     def _generate(self, rows: Sequence[Sequence[int]], tokens: int) -> tuple[list[int], float, float]:
         """Ids, and when the first and the last were there."""
         params, ids, first = self.work.params, list[int](), 0.0
-        self.model.reset()  # every answer pays its prefill
+        self.model.reset()  # every answer pays its prefill; ids go in as they are, with no further BOS
         chosen = self.model.generate(
             list(rows[0]),
             temp=params.temperature,
@@ -97,6 +116,7 @@ class LlamaCpp(Peer):
             top_p=params.top_p,
             min_p=params.min_p,
             repeat_penalty=params.repetition_penalty,
+            presence_penalty=params.presence_penalty,
         )
         for token in chosen:
             ids.append(int(token))

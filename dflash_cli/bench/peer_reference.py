@@ -62,30 +62,33 @@ def _out_of(wheel: Path) -> ModuleType:
     return module
 
 
+class ReferenceModel:
+    """The package's module, the target it decodes with, and its drafter, shared by its rows."""
+
+    def __init__(self, target: HuggingFaceModel, drafter_folder: Path, dtype: str) -> None:
+        """Raises PeerUnavailable."""
+        self.module, self.target = reference_module(), target
+        drafter: Any = self.module.DFlashDraftModel.from_pretrained(str(drafter_folder), dtype=getattr(torch, dtype))
+        self.drafter = drafter.to(target.device).eval()
+        self.module._cuda_time = self.now  # type: ignore[attr-defined]
+
+    def now(self) -> float:
+        """Its clock, for every device: its own one is CUDA's."""
+        if self.target.device.type == "cuda":
+            torch.cuda.synchronize(self.target.device)
+        return time.perf_counter()
+
+
 class Reference(Peer):
     """Its `dflash_generate` as a row; see `subject.Subject`. `width`: its block size, None for the trained one."""
 
     name = "reference"
 
-    def __init__(
-        self, model: HuggingFaceModel, drafter_folder: Path, baseline: Place, work: Work, width: int | None = None
-    ) -> None:
-        """Raises PeerUnavailable."""
-        self.module, self.model, self.work = reference_module(), model, work
-        self.drafter: Any = self.module.DFlashDraftModel.from_pretrained(
-            str(drafter_folder), dtype=getattr(torch, baseline.dtype)
-        )
-        self.drafter = self.drafter.to(model.device).eval()
-        self.block_size = width or self.drafter.block_size
+    def __init__(self, model: ReferenceModel, baseline: Place, work: Work, width: int | None = None) -> None:
+        self.model, self.work = model, work
+        self.block_size = width or model.drafter.block_size
         self.baseline, self.place = baseline, replace(baseline, backend=BACKEND, quantize="none")
-        self._peak = PeakMemory(model.device)
-        self.module._cuda_time = self._now  # type: ignore[attr-defined]
-
-    def _now(self) -> float:
-        """Its clock, for every device: its own one is CUDA's."""
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
-        return time.perf_counter()
+        self._peak = PeakMemory(model.target.device)
 
     def warm_up(self, rows: Sequence[Sequence[int]]) -> None:
         """See Subject."""
@@ -94,9 +97,9 @@ class Reference(Peer):
     def answer(self, rows: Sequence[Sequence[int]]) -> Sample:
         """See Subject."""
         self._peak.reset()
-        begun = self._now()
+        begun = self.model.now()
         result = self._generate(rows, self.work.max_new_tokens)
-        took = (self._now() - begun) * 1e3
+        took = (self.model.now() - begun) * 1e3
         prompt, ttft_ms = len(rows[0]), float(result.time_to_first_token) * 1e3
         ids = result.output_ids[0, prompt:].tolist()
         lengths = [int(each) for each in result.acceptance_lengths]
@@ -115,11 +118,11 @@ class Reference(Peer):
     def _generate(self, rows: Sequence[Sequence[int]], tokens: int) -> Any:
         params = self.work.params
         torch.manual_seed(params.seed or 0)
-        prompt = torch.tensor([list(rows[0])], device=self.model.device)
+        prompt = torch.tensor([list(rows[0])], device=self.model.target.device)
         with warnings.catch_warnings(action="ignore"):  # of transformers, about names that it calls old
-            return self.module.dflash_generate(
-                self.drafter,
-                self.model.model,
+            return self.model.module.dflash_generate(
+                self.model.drafter,
+                self.model.target.model,
                 prompt,
                 tokens,
                 sorted(self.work.stop_ids) or None,

@@ -53,8 +53,16 @@ class Watch:
 class Runner:
     """Subjects and prompts. After Ctrl-C `interrupted` is true, and what was measured so far is in `measured`."""
 
-    def __init__(self, subjects: Sequence[Subject], cases: Sequence[Case], rounds: int, watch: Watch) -> None:
-        self.subjects, self.rounds, self.watch = list(subjects), rounds, watch
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        cases: Sequence[Case],
+        rounds: int,
+        watch: Watch,
+        settle: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`settle` is called once, after all warm-ups and before the first measurement."""
+        self.subjects, self.rounds, self.watch, self.settle = list(subjects), rounds, watch, settle
         self.groups: dict[Group, list[Case]] = {}
         for case in cases:
             self.groups.setdefault((case.kind, case.context), []).append(case)
@@ -66,10 +74,11 @@ class Runner:
         self.interrupted = False
 
     def run(self) -> None:
-        """Warm up, then measure."""
+        """Warm up, settle, then measure."""
         with Interrupts() as interrupts:
             try:
                 interrupts.call(self._warm_up)
+                interrupts.call(self.settle)
                 self._measure(interrupts)
             except KeyboardInterrupt:
                 self.interrupted = True

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 TAUS = (4.2, 6.5, 7.87)
 """Acceptance lengths (tokens a verify pass) that are simulated by default."""
+CERTAIN = 1e30  # the logit of an id to be chosen: it can still be divided by a small temperature
 
 
 def accepted_drafts(tau: float, step: int) -> int:
@@ -38,7 +39,7 @@ class Scheduled:
         self.name, self.block_size, self.max_len = backend.name, backend.block_size, backend.max_len
         self.batch_size, self.device, self.dtype = backend.batch_size, backend.device, backend.dtype
         self.choice, self.widths, self.took_over = backend.choice, backend.widths, backend.took_over
-        self.draft_ids, self.quantize = backend.draft_ids, backend.quantize
+        self.draft_ids, self.quantize, self.drafter = backend.draft_ids, backend.quantize, backend.drafter
 
     @property
     def recompiles(self) -> int:
@@ -68,4 +69,4 @@ class Scheduled:
         chosen = torch.cat((ids[:, 1:], ids[:, :1]), 1)
         if kept < width - 1:
             chosen[:, kept] = (chosen[:, kept] + 1) % logits.shape[-1]
-        return logits.scatter_(-1, chosen.unsqueeze(-1), torch.finfo(logits.dtype).max)
+        return logits.scatter_(-1, chosen.unsqueeze(-1), min(CERTAIN, torch.finfo(logits.dtype).max))

@@ -49,6 +49,10 @@ STEPS: dict[str, Cell] = {
 }
 
 
+PEAK_OF_ALL = "; peak MB of the whole process, with the weights and caches of all rows"
+BEYOND = ", which the processor's own caches can beat where they hold them"
+
+
 def _agreement(row: Row) -> str:
     if row.identical is None:
         return "-"
@@ -57,20 +61,21 @@ def _agreement(row: Row) -> str:
     return f"{row.differing} differ" + (f", {row.ties} at a tie" if row.ties else "")
 
 
-def bench_view(machine: str, limits: Sequence[str], rows: Sequence[Row]) -> RenderableType:
-    """All that was measured."""
-    return Group(*_parts(machine, limits, rows))
+def bench_view(machine: str, limits: Sequence[str], rows: Sequence[Row], *, whole_process: bool) -> RenderableType:
+    """All that was measured. `whole_process`: whether peak memory is of all that is loaded, not of a row alone."""
+    return Group(*_parts(machine, limits, rows, PEAK_OF_ALL if whole_process else ""))
 
 
-def _parts(machine: str, limits: Sequence[str], rows: Sequence[Row]) -> Iterator[RenderableType]:
+def _parts(machine: str, limits: Sequence[str], rows: Sequence[Row], remark: str) -> Iterator[RenderableType]:
     where = {name: cell for name, cell in WHERE.items() if len({cell(row) for row in rows}) > 1}
     same = ", ".join(f"{name} {cell(rows[0])}" for name, cell in WHERE.items() if name not in where)
     yield Text(printable("\n".join(part for part in (machine, same, *limits) if part)))
-    yield Text("\nspeed, medians over rounds; speed-up over plain decoding at the same settings")
+    yield Text(f"\nspeed, medians over rounds; speed-up over plain decoding at the same settings{remark}")
     yield _table({**WHO, **where, **SPEEDS}, rows)
     timed = [row for row in rows if row.step_ms is not None]
     if timed:
-        yield Text("\ntime of a step; the limit is the time in which memory gives the bytes it must read")
+        beyond = BEYOND if any((row.limit_share or 0) > 1 for row in timed) else ""
+        yield Text(f"\ntime of a step; the limit is the time in which memory gives the bytes it must read{beyond}")
         yield _table({**WHO, **where, **STEPS}, timed)
     drafting = [row for row in rows if row.survival]
     if drafting:

@@ -64,6 +64,7 @@ class Trained:
             data=self.data.sources,
             curve=[point for point in self.curve if point[0] <= self.step],
             begun_with=None if began is None or self.earlier else shown(CHOICES["warm_start"], began),
+            held=[document.key for document in self.data.held],
         )
         return [*self.earlier, own]
 
@@ -134,15 +135,18 @@ def _use(raw: dict[str, Any], trained: Trained) -> Iterable[str]:
 
 def _measured(_raw: dict[str, Any], trained: Trained) -> Iterable[str]:
     measured, held = trained.measured, Counter(document.source for document in trained.data.held)
+    unseen, doubtful = "that were not trained on", trained.data.doubtful
+    if doubtful:
+        unseen = f"that this sitting did not train on ({doubtful} of them may have been in an earlier one)"
     yield "## Measured"
     yield ""
     yield (
-        f"Acceptance length τ (tokens committed a verify pass), greedy, {len(trained.data.held)} prompts that were not "
-        f"trained on, at most {trained.recipe.measured_tokens} tokens each, by the decoder of dflash {__version__}. "
-        "Slots: the share of drafts accepted where all before them were."
+        f"Acceptance length τ (tokens committed a verify pass), greedy, {len(trained.data.held)} prompts {unseen}, "
+        f"at most {trained.recipe.measured_tokens} tokens each, by the decoder of dflash {__version__}. "
+        "Slots: the share of passes that kept this draft and all before it."
     )
     yield ""
-    yield from _table(("source", "prompts", "τ", "accepted by slot"), (
+    yield from _table(("source", "prompts", "τ", "kept by slot"), (
         *((source, held[source], f"{tau:.2f}", _slots(measured.get("positions_by_source", {}).get(source, ())))
           for source, tau in measured["tau_by_source"].items()),
         ("all", len(trained.data.held), f"{measured['tau']:.2f}", _slots(measured["positions"])),

@@ -13,19 +13,22 @@ import click
 
 from dflash_cli.config import Config, Setting
 from dflash_cli.errors import UsageError
+from dflash_cli.models import find_pair
 from dflash_cli.options import SettingType, settings
 from dflash_cli.setting_kinds import Switch
 from dflash_cli.startup import load_model
 from dflash_cli.train.launch import Place, device_for, join, read_place
-from dflash_cli.train.own_folder import alone_in
-from dflash_cli.train.recipe import CHOICES, Recipe, make_recipe
+from dflash_cli.train.own_folder import alone_in, check_out
+from dflash_cli.train.recipe import CHECK_PROMPTS, CHOICES, Recipe, for_check, make_recipe
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.signals import Stop
 
 if TYPE_CHECKING:
     from dflash_cli.model import Model
-    from dflash_cli.train.data import Data, Read
+    from dflash_cli.train.data import Data
     from dflash_cli.train.ranks import Ranks
+    from dflash_cli.train.reading import Read
+    from dflash_cli.train.sittings import Sitting
 
 Function = Callable[..., Any]
 # Of chats: here a recipe decides, or nothing does.
@@ -76,6 +79,8 @@ def train_command(
     recipe = make_recipe(recipe_file, given)
     if planning and checking:
         raise UsageError("--plan and --check are both on; choose one")
+    if checking:
+        recipe = for_check(recipe)
     place = read_place(os.environ)
     if place is not None and (planning or checking):  # work for one process
         if place.rank > 0:
@@ -121,6 +126,8 @@ class Run:
 
         ranks = ranks or Ranks()
         writes = ranks.first and not planning
+        if ranks.first:
+            check_out(self.out, self._inputs())
         if writes and not checking:
             self._check_outputs()
         with alone_in(self.out) if writes else nullcontext():
@@ -133,8 +140,9 @@ class Run:
                 self._make(model, ranks, checking=checking)
 
     def _make(self, model: Model, ranks: Ranks, *, checking: bool) -> None:
-        from dflash_cli.train.check import CHECK_DOCUMENTS, check
-        from dflash_cli.train.data import WRITTEN, read_files
+        from dflash_cli.train.check import check
+        from dflash_cli.train.data import WRITTEN
+        from dflash_cli.train.reading import read_files
         from dflash_cli.train.saved_chats import CHATS, SavedChats
         from dflash_cli.train.shape import drafter_shape
         from dflash_cli.train.shared_answers import answer_together
@@ -151,7 +159,7 @@ class Run:
         read = read_files(self.recipe, model, written, self.report)
         self.stop.check()
         if checking:  # it takes a few documents
-            read.wanted = read.wanted[: 2 * CHECK_DOCUMENTS]
+            read.wanted = read.wanted[:CHECK_PROMPTS]
         answers = answer_together(read, self.recipe, model, self.work, self.report, self.stop, ranks)
         data = self._data(read, answers)
         raw, _ = drafter_shape(self.recipe, model, data.train)
@@ -161,22 +169,36 @@ class Run:
             return
         self._train(model, data, raw, folder, ranks)
 
+    def _inputs(self) -> dict[str, Path]:
+        """Folders that are read, by the option that names them."""
+        model = self.config.model
+        target = None if model is None else find_pair(model, "none").target  # an alias comes before a folder
+        named = {"--model": target, "--warm-start": self.recipe.warm_start}
+        return {option: Path(name).expanduser() for option, name in named.items() if name is not None}
+
+    def _earlier(self) -> list[Sitting]:
+        """The sittings that came before. Raises DFlashError where they are not known and everyone would see them."""
+        from dflash_cli.train.sittings import read_sittings, recorded_sittings
+
+        if self.recipe.warm_start is None:
+            return []
+        folder = Path(self.recipe.warm_start)
+        return recorded_sittings(folder) if self.recipe.public else read_sittings(folder)
+
     def _check_outputs(self) -> None:
         """What is asked for must be possible before hours of work."""
         from dflash_cli.train.push import check_hub
         from dflash_cli.train.saved_chats import SOURCE
-        from dflash_cli.train.sittings import read_sittings
         from dflash_cli.train.tensorboard import require_tensorboard
 
         if self.recipe.tensorboard:
             require_tensorboard()
         if self.recipe.push_to_hub is not None:
-            began = self.recipe.warm_start
-            earlier = [] if began is None else read_sittings(Path(began))
+            earlier = self._earlier()
             if self.recipe.public and any(SOURCE in each.data for each in earlier):
                 raise UsageError(
-                    f"--public and --warm-start {began}: that drafter learned from saved chats and may repeat them; "
-                    "leave one of them out"
+                    f"--public and --warm-start {self.recipe.warm_start}: that drafter learned from saved chats and "
+                    "may repeat them; leave one of them out"
                 )
             check_hub(self.recipe.push_to_hub, public=self.recipe.public, offline=self.config.offline)
             if self.config.system or any("--system" in each.command for each in earlier):
@@ -196,6 +218,11 @@ class Run:
         self.report.tell(
             f"{len(data.train)} documents to train on, {data.answer_tokens:,} answer tokens; {len(data.held)} held out"
         )
+        if data.doubtful:
+            self.report.tell(
+                f"{data.doubtful} of those held out may have been trained on in an earlier sitting, which makes τ too "
+                "high; --eval-prompts measures on prompts of your own"
+            )
         return data
 
     def _target_folder(self, model: Model) -> Path:
@@ -204,8 +231,9 @@ class Run:
         return fetch(model.pair.target, offline=self.config.offline, quiet=True)
 
     def _plan(self, model: Model) -> None:
-        from dflash_cli.train.data import WRITTEN, read_files
+        from dflash_cli.train.data import WRITTEN
         from dflash_cli.train.plan import plan
+        from dflash_cli.train.reading import read_files
         from dflash_cli.train.synthesis import PromptFile
 
         written = PromptFile(self.work / WRITTEN)

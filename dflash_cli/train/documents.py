@@ -6,7 +6,7 @@ import functools
 import hashlib
 import random
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -80,17 +80,17 @@ def encoded(model: Model, messages: Sequence[Message], name: str) -> list[int]:
         return model.encode(messages)
 
 
-def read_corpus(files: Sequence[str], model: Model) -> Iterator[tuple[list[int], list[int], str] | BadLine]:
-    """(prompt ids, answer ids, source) of each line of answers the target has already given."""
+def read_corpus(files: Sequence[str], model: Model) -> Iterator[tuple[str, list[int], list[int], str] | BadLine]:
+    """(its place, prompt ids, answer ids, source) of each line of answers the target has already given."""
 
-    def parse(file: str, where: str, entry: dict[str, Any]) -> tuple[list[int], list[int], str]:
+    def parse(file: str, where: str, entry: dict[str, Any]) -> tuple[str, list[int], list[int], str]:
         messages = messages_of(where, entry.get("messages"), None)
         answer = entry.get("answer_ids")
         size = model.target.config.vocab_size
         good = isinstance(answer, list) and all(type(each) is int and 0 <= each < size for each in answer)
         if not isinstance(answer, list) or not good:
             raise DFlashError(f"{where}: answer_ids is no list of token ids below {size}; expected those of the target")
-        return encoded(model, messages, where), answer, source_of(where, entry, file)
+        return where, encoded(model, messages, where), answer, source_of(where, entry, file)
 
     for file in files:
         yield from read_lines(file, functools.partial(parse, file))
@@ -126,13 +126,24 @@ def without_repeats(documents: Iterable[Document], taken: set[str]) -> list[Docu
     return list(kept.values())
 
 
-def split(documents: list[Document], holdout: int, seed: int) -> tuple[list[Document], list[Document]]:
-    """(trained on, held out): at most a tenth is held out. Raises DFlashError for too few documents."""
+def split(
+    documents: list[Document], holdout: int, earlier: Sequence[Collection[str]] = ()
+) -> tuple[list[Document], list[Document]]:
+    """(trained on, held out): at most a tenth is held out, first what each of the `earlier` sittings held out (keys).
+
+    Raises DFlashError for too few documents.
+    """
     if len(documents) < 2:
         raise DFlashError(f"there are {len(documents)} documents to train on; expected at least 2, one is held out")
+
+    def place(document: Document) -> tuple[int, bytes]:
+        # By key alone: the same prompts are held out whatever the seed, and whatever else the files hold. (The 0 is
+        # the seed that runs of an earlier version had unless told otherwise: they go on with the same ones.)
+        key = document.key
+        return -sum(key in keys for keys in earlier), hashlib.sha256(f"0 {key}".encode()).digest()
+
     count = min(holdout, max(1, len(documents) // 10))
-    # By key, so that the same prompts are held out whatever else the files hold.
-    order = sorted(documents, key=lambda document: hashlib.sha256(f"{seed} {document.key}".encode()).digest())
+    order = sorted(documents, key=place)
     held = {document.key for document in order[:count]}
     return [each for each in documents if each.key not in held], order[:count]
 

@@ -28,7 +28,8 @@ EVAL_ROWS = 8
 
 @dataclass
 class Figures:
-    """Sums over verify passes. `reached[k]`, `kept[k]`: passes in which slot k + 1 was in question, and accepted."""
+    """Sums over verify passes. `reached[k]`: passes that drafted slot k + 1; `kept[k]`: those that kept it, and so all
+    before it."""
 
     passes: int = 0
     tokens: int = 0
@@ -63,7 +64,8 @@ class Figures:
 
     @property
     def positions(self) -> list[float]:
-        """The share of passes in which each slot was accepted, the first slot first."""
+        """The share of passes that kept each slot's draft and all before it, of those that drafted it; the first slot
+        first. Where all passes draft the whole block these add up to tau - 1."""
         return [kept / reached for kept, reached in zip(self.kept, self.reached, strict=True)]
 
 

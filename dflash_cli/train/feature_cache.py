@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,23 +24,26 @@ from dflash_cli.train.ranks import Ranks
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.signals import Stop
 
-SHARD_DOCUMENTS = 128  # about 100 MB for a small target: what is held while it is made
+SHARD_BYTES = 256_000_000  # what is held while it is made, twice while it is written
 INDEX = "index.json"
 
 
 class FeatureCache:
-    """The features of `documents` by their number. Shards that are there already are not made again."""
+    """The features of `documents` by their number. Shards that are there already are not made again.
 
-    def __init__(self, folder: Path, reader: FeatureReader, documents: Sequence[Document]) -> None:
-        self.folder, self.reader, self.documents = folder, reader, documents
+    `checkpoint`: the target's `checkpoint_hash`, "" where it has none.
+    """
 
-    @property
-    def num_bytes(self) -> int:
+    def __init__(
+        self, folder: Path, reader: FeatureReader, documents: Sequence[Document], checkpoint: str = ""
+    ) -> None:
+        self.folder, self.reader, self.documents, self.checkpoint = folder, reader, documents, checkpoint
+        width = (len(reader.taps) + reader.wants_final) * reader.target.config.hidden_size
+        sizes = [len(document.ids) * width * reader.target.model.embed_tokens.weight.itemsize for document in documents]
+        self.begins = shard_begins(sizes, SHARD_BYTES)
+        """The number of the first document of each shard."""
+        self.num_bytes = sum(sizes)
         """What the whole cache takes on disk."""
-        width = len(self.reader.taps) * self.reader.target.config.hidden_size
-        width += self.reader.wants_final * self.reader.target.config.hidden_size
-        itemsize = self.reader.target.model.embed_tokens.weight.itemsize
-        return sum(len(document.ids) for document in self.documents) * width * itemsize
 
     def make(self, report: Reporter, stop: Stop, ranks: Ranks | None = None) -> None:
         """Read what is missing, of several processes each its own shards.
@@ -51,13 +55,13 @@ class FeatureCache:
         if ranks.first:
             self._check_index()
         ranks.meet(stop)
-        missing = [number for number in range(self._num_shards()) if not self._shard(number).is_file()]
-        self._check_space(len(missing) / max(1, self._num_shards()), report)
+        missing = [number for number in range(len(self.begins)) if not self._shard(number).is_file()]
+        self._check_space(len(missing) / max(1, len(self.begins)), report)
         mine = [number for number in missing if number % ranks.size == ranks.rank]
         with report.stage("features", len(mine)) as advance:
             for done, number in enumerate(mine, 1):
                 write_private(self._shard(number), save(self._read(number)))
-                advance(done, f"{megabytes(done * self.num_bytes // self._num_shards())} on disk")
+                advance(done, f"{megabytes(done * self.num_bytes // len(self.begins))} on disk")
                 stop.check()
         ranks.meet(stop)
 
@@ -101,27 +105,27 @@ class FeatureCache:
             "dtype": str(weight.dtype),
             # Cheap, and another target's differ.
             "target": hashlib.sha256(weight[:: max(1, len(weight) // 64)].float().cpu().numpy().tobytes()).hexdigest(),
+            # A target that was trained further may have the same embedding.
+            "checkpoint": self.checkpoint,
+            "shards": self.begins,
             # A quantised target has the plain one's embedding.
             **({"quantize": kept} if kept else {}),
         }
-
-    def _num_shards(self) -> int:
-        return -(-len(self.documents) // SHARD_DOCUMENTS)
 
     def _shard(self, number: int) -> Path:
         return self.folder / f"{number:05d}.safetensors"
 
     def _read(self, number: int) -> dict[str, Tensor]:
-        first = number * SHARD_DOCUMENTS
+        first, end = [*self.begins, len(self.documents)][number : number + 2]
         tensors = {}
-        for offset, each in enumerate(self.reader.read(self.documents[first : first + SHARD_DOCUMENTS])):
-            tensors[f"taps.{first + offset}"] = each.taps.cpu()
+        for index, each in enumerate(self.reader.read(self.documents[first:end]), first):
+            tensors[f"taps.{index}"] = each.taps.cpu()
             if each.final is not None:
-                tensors[f"final.{first + offset}"] = each.final.cpu()
+                tensors[f"final.{index}"] = each.final.cpu()
         return tensors
 
     def _load(self, index: int) -> Features:
-        path = self._shard(index // SHARD_DOCUMENTS)
+        path = self._shard(bisect_right(self.begins, index) - 1)
         device = self.reader.device
         try:
             with safe_open(path, framework="pt") as file:
@@ -130,3 +134,15 @@ class FeatureCache:
         except (SafetensorError, OSError) as error:
             raise DFlashError(f"{path} cannot be read ({error}); remove it, and it is made again") from None
         return Features(taps, final)
+
+
+def shard_begins(sizes: Sequence[int], most: int) -> list[int]:
+    """Where each shard begins: documents in order, at most `most` bytes of them together, and each at least one."""
+    begins: list[int] = []
+    held = 0
+    for index, size in enumerate(sizes):
+        if not begins or held + size > most:
+            begins.append(index)
+            held = 0
+        held += size
+    return begins

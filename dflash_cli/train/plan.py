@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from backends.config import DFlashConfig, DrafterConfig
+from dflash_cli.errors import DFlashError
 from dflash_cli.fetch_progress import megabytes
 from dflash_cli.memory import drafter_parameters, target_parameters
 from dflash_cli.train.data import answer_file, collect, missing_answers
@@ -19,13 +20,14 @@ from dflash_cli.train.loss import CHUNK_VALUES
 from dflash_cli.train.report import duration
 from dflash_cli.train.shape import drafter_shape
 from dflash_cli.train.shared_answers import parts
-from dflash_cli.train.synthesis import MOST_TOKENS
+from dflash_cli.train.synthesis import MOST_TOKENS, SOURCE
 
 if TYPE_CHECKING:
     from dflash_cli.model import Model
     from dflash_cli.train.corpus import Wanted
-    from dflash_cli.train.data import Read
+    from dflash_cli.train.data import Data
     from dflash_cli.train.documents import Document
+    from dflash_cli.train.reading import Read
     from dflash_cli.train.recipe import Recipe
 
 MUON_STEPS = 5
@@ -185,12 +187,13 @@ def plan(recipe: Recipe, model: Model, read: Read, work: Path, to_write: int) ->
     for part in parts(recipe, model, work):
         made |= part.answers
     missing = missing_answers(read, made)
-    data = collect(read, made, recipe) if len(read.documents) + len(made) > 1 else None
+    data = _so_far(read, made, recipe, is_all=not missing and not to_write)
     documents = data.train if data else []
     raw, _ = drafter_shape(recipe, model, documents)
     sources = [each.source for each in documents] + [each.source for each in missing]
+    sources += [SOURCE] * to_write
     draws = sum(recipe.source_weights.get(each, 1.0) for each in sources)
-    num_steps = recipe.steps or math.ceil((draws + to_write) * recipe.epochs / recipe.batch)
+    num_steps = recipe.steps or math.ceil(draws * recipe.epochs / recipe.batch)
     num_held = len(data.held) if data else len(read.measured_on) or recipe.holdout
     planned = Plan(recipe, model, raw, documents, num_held, num_steps)
     stages = planned.stages(to_write, missing)
@@ -198,6 +201,16 @@ def plan(recipe: Recipe, model: Model, read: Read, work: Path, to_write: int) ->
     besides = ", besides what the server takes" if any(each.seconds is None for each in stages) else ""
     total = f"in all: about {duration(known)}{besides}"
     return [*planned.head(), *(each.line for each in stages), planned.memory(), total, _outputs(recipe)]
+
+
+def _so_far(read: Read, made: dict[str, list[int]], recipe: Recipe, *, is_all: bool) -> Data | None:
+    """The data there is already; None where it is too little yet. Raises DFlashError where it is and `is_all`."""
+    try:
+        return collect(read, made, recipe)
+    except DFlashError:
+        if is_all:
+            raise
+        return None
 
 
 def _outputs(recipe: Recipe) -> str:

@@ -43,22 +43,46 @@ class BadLine:
     reason: str
 
 
-def read_prompts(files: tuple[str, ...], system: str | None) -> Iterator[TrainingPrompt | BadLine]:
-    """The prompts of the files, in order. Raises DFlashError where a file cannot be read."""
+def read_prompts(
+    files: tuple[str, ...], system: str | None, *, measuring: bool = False
+) -> Iterator[TrainingPrompt | BadLine]:
+    """The prompts of the files, in order. `measuring`: they are not trained on, so any set will do.
+
+    Raises DFlashError where a file cannot be read.
+    """
     for file in files:
         if Path(file).suffix.lower() == TEXT_SUFFIX:
-            yield from read_text(file, system)
+            yield from read_text(file, system, measuring=measuring)
         else:
-            yield from read_lines(file, functools.partial(_prompt, file, system))
+            yield from read_lines(file, functools.partial(_prompt, file, system, measuring))
 
 
-def read_text(file: str, system: str | None) -> Iterator[TrainingPrompt]:
+def read_text(file: str, system: str | None, *, measuring: bool = False) -> Iterator[TrainingPrompt | BadLine]:
     """The prompts of a plain text file: its paragraphs, or its lines where it has no blank one between them."""
-    source = source_of(file, {}, file)
+    source = source_of(file, {}, file, measuring=measuring)
     before: list[Message] = [{"role": "system", "content": system}] if system else []
-    for number, text in paragraphs(file_text(Path(file))):
+    for number, text in paragraphs(_text_of(file)):
+        try:
+            _check_utf8(file, number, text)
+        except DFlashError as error:
+            yield BadLine(str(error))
+            continue
         messages = (*before, {"role": "user", "content": text})
         yield TrainingPrompt(f"{file} line {number}", messages, source, is_text=True)
+
+
+def _text_of(file: str) -> str:
+    """The text of a file; bytes that are no UTF-8 become lone surrogates, which UTF-8 never gives."""
+    return file_text(Path(file), errors="surrogateescape")
+
+
+def _check_utf8(file: str, number: int, text: str) -> None:
+    """Raises DFlashError where a text of `_text_of`, which begins in line `number`, has a byte that is no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line, byte = number + text.count("\n", 0, error.start), ord(text[error.start]) - 0xDC00
+        raise DFlashError(f"{file} line {line} is not UTF-8 text: it has the byte 0x{byte:02x}") from None
 
 
 def paragraphs(text: str) -> Iterator[tuple[int, str]]:
@@ -75,11 +99,12 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
 def read_lines(file: str, parse: Callable[[str, dict[str, Any]], Entry]) -> Iterator[Entry | BadLine]:
     """`parse(where, object)` of each line of a JSON-lines file; what it refuses comes as a BadLine."""
     # Not str.splitlines: U+2028 and its like are legal inside a JSON string.
-    for number, line in enumerate(file_text(Path(file)).split("\n"), 1):
+    for number, line in enumerate(_text_of(file).split("\n"), 1):
         if not line.strip():
             continue
         where = f"{file} line {number}"
         try:
+            _check_utf8(file, number, line)
             entry = json.loads(line)
             if not isinstance(entry, dict):
                 raise DFlashError(f"{where} is a JSON {type(entry).__name__}; expected an object")
@@ -101,10 +126,11 @@ def refused(prompts: Iterable[TrainingPrompt | BadLine], add: Callable[[Training
     return reasons
 
 
-def source_of(where: str, entry: dict[str, Any], file: str) -> str:
-    """The line's own `source`, or its file's name. Raises DFlashError for a set that drafters are judged on."""
+def source_of(where: str, entry: dict[str, Any], file: str, *, measuring: bool = False) -> str:
+    """The line's own `source`, or its file's name. Raises DFlashError for a set that drafters are judged on, unless
+    it is there for `measuring`."""
     source = _text(where, "source", entry.get("source", Path(file).stem))
-    if any(name in source.lower() for name in JUDGED_ON):
+    if not measuring and any(name in source.lower() for name in JUDGED_ON):
         raise DFlashError(f"{where} comes from {source!r}, a set that drafters are judged on: never train on it")
     return source
 
@@ -115,8 +141,8 @@ def _text(where: str, key: str, value: object) -> str:
     return value
 
 
-def _prompt(file: str, system: str | None, where: str, entry: dict[str, Any]) -> TrainingPrompt:
-    source = source_of(where, entry, file)
+def _prompt(file: str, system: str | None, measuring: bool, where: str, entry: dict[str, Any]) -> TrainingPrompt:
+    source = source_of(where, entry, file, measuring=measuring)
     messages, answer = _turns(where, entry)
     own = _text(where, "system", entry["system"]) if entry.get("system") is not None else None
     prompt = TrainingPrompt(where, messages_of(where, messages, own or system), source, answer)

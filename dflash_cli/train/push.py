@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from dflash_cli.fetch_progress import megabytes
 from dflash_cli.hub import explained, hub_is_offline
 from dflash_cli.sources import HUB_ID
 from dflash_cli.train.report import Reporter
+from dflash_cli.train.saved_chats import SOURCE
 from dflash_cli.train.sittings import FILE as RECORD
+from dflash_cli.train.sittings import Sitting, recorded_sittings
 
 FILES = ("config.json", "model.safetensors", DRAFT_VOCABULARY, RECORD, "README.md")
 TAG = "dflash"
@@ -47,14 +50,27 @@ def check_hub(repo: str, *, public: bool, offline: bool) -> None:
         _check_contents(repo, info, public)
 
 
+def check_sittings(sittings: Sequence[Sitting], folder: Path, *, public: bool) -> None:
+    """Raises UsageError where everyone would see the drafter in `folder`, and it has learned from saved chats."""
+    if public and any(SOURCE in each.data for each in sittings):
+        raise UsageError(
+            f"--public: the drafter in {folder} learned from saved chats and may repeat them; leave --public out"
+        )
+
+
 def push(folder: Path, repo: str, report: Reporter, *, public: bool) -> None:
-    """Put the files of the drafter in `folder` on the hub, in one commit. Raises DFlashError; `folder` stays."""
+    """Put the files of the drafter in `folder` on the hub, in one commit. Raises DFlashError; `folder` stays.
+
+    UsageError where it learned from saved chats, as far as is recorded, and everyone would see it.
+    """
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
     if missing := [name for name in ("config.json", "model.safetensors") if not (folder / name).is_file()]:
         raise DFlashError(f"{folder} has no {missing[0]}: there is no drafter to push yet")
+    if public:
+        check_sittings(recorded_sittings(folder), folder, public=public)
     size = sum((folder / name).stat().st_size for name in FILES if (folder / name).is_file())
     report.tell(f"pushing {megabytes(size)} to {repo}")
     api = HfApi()

@@ -18,6 +18,7 @@ from dflash_cli.train.source_kinds import Address, SourceWeight, is_this_machine
 
 GAMMAS = ((8, 4.0), (10, 5.0), (16, 7.0))  # block size -> decay, as published (arXiv 2602.06036, A.1)
 DFLASH, EAGLE = "dflash", "eagle3"
+CHECK_PROMPTS = 8  # that `--check` reads; it learns half of them by heart
 LEARNING_RATES = {"muon": 3e-3, "adamw": 6e-4}
 RESUMABLE = (
     "prompts", "from_sessions", "corpus", "engine", "engine_model", "eval_prompts", "skip_bad", "rows",
@@ -248,6 +249,16 @@ def make_recipe(file: str | None, given: dict[str, Any]) -> Recipe:
     if recipe.public and recipe.push_to_hub is None:
         raise UsageError("--public is about a repository on the hub: add --push-to-hub OWNER/NAME, or leave it out")
     return recipe
+
+
+def for_check(recipe: Recipe) -> Recipe:
+    """What `--check` takes of a recipe: few prompts. Raises UsageError where it could not tell right from wrong."""
+    for name in ("temperature", "keep_answers"):
+        if getattr(recipe, name) != getattr(Recipe, name):
+            raise UsageError(
+                f"--check expects full blocks of the target's greedy answers: leave out --{name.replace('_', '-')}"
+            )
+    return replace(recipe, synthesize=min(recipe.synthesize, CHECK_PROMPTS))
 
 
 def _check_kind(recipe: Recipe) -> None:

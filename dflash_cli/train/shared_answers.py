@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_cli.train.corpus import AnswerFile
-from dflash_cli.train.data import ANSWERS, Read, answer_file, answer_missing, how_answered, missing_answers
+from dflash_cli.train.data import ANSWERS, answer_file, answer_missing, how_answered, missing_answers
 from dflash_cli.train.ranks import Ranks
+from dflash_cli.train.reading import Read
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.signals import Stop
 
 if TYPE_CHECKING:
     from dflash_cli.model import Model
     from dflash_cli.train.recipe import Recipe
+
+
+PART = re.compile(rf"{Path(ANSWERS).stem}-[0-9]+\.jsonl")
 
 
 def answer_together(
@@ -59,7 +64,8 @@ def join_parts(recipe: Recipe, model: Model, work: Path) -> None:
 def parts(recipe: Recipe, model: Model, work: Path) -> Iterator[AnswerFile]:
     """What each process has added to its own file and is not joined yet. Raises DFlashError as `AnswerFile` does."""
     for path in sorted(work.glob(_part("*"))):
-        yield AnswerFile(path, how_answered(recipe, model))
+        if PART.fullmatch(path.name):  # a copy that somebody keeps beside them is not joined, and not deleted
+            yield AnswerFile(path, how_answered(recipe, model))
 
 
 def _part(name: str) -> str:

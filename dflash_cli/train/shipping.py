@@ -15,7 +15,7 @@ from dflash_cli.train.curve import Point, show_curve
 from dflash_cli.train.data import Data
 from dflash_cli.train.draft_vocabulary import most_frequent
 from dflash_cli.train.metrics import Metrics
-from dflash_cli.train.output import write_card, write_drafter
+from dflash_cli.train.output import holds, write_card, write_drafter
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.sittings import from_dicts, later, whole_curve
@@ -29,7 +29,8 @@ class State:
     """Where a run stands. `tokens`: answer tokens of the documents used so far; `seconds`: spent in steps.
 
     `measured`: the step that was last measured. `curve`: (step, tokens, tau) of each measurement. `best`: when the
-    weights that are shipped were measured, and their figures. `earlier`: the sittings of the drafter it began with.
+    weights that are to be shipped were measured, and their figures. `earlier`: the sittings of the drafter it began
+    with.
     """
 
     step: int = 0
@@ -70,22 +71,30 @@ class Shipping:
             return None
         return most_frequent(self.data.answers, size, vocab_size, self.model.codec.stop_ids)
 
-    def ship(
-        self, state: State, weights: dict[str, Tensor], tau: float, figures: dict[str, Any], curve: list[Point]
-    ) -> None:
-        """Write the weights that were just measured as the best so far, and note that in `state`.
+    def ship(self, state: State, weights: dict[str, Tensor]) -> bool:
+        """Write the weights that are the best of `state`.
 
-        A disk that does not take them costs nothing but at the end of the run, where it raises DFlashError.
+        False where the disk does not take them; at the end of the run that raises DFlashError.
         """
-        best = {"step": state.step, "tokens": state.tokens, "seconds": state.seconds, "figures": figures}
         try:
-            write_drafter(self.out, self.raw, weights, self._trained(state, best, curve), self.draft_ids)
+            self._write(state, weights)
         except DFlashError as error:
             if state.step >= self.num_steps:
-                raise  # the same command measures and ships these weights again
+                raise  # the same command ships these weights again
             self.report.tell(f"warning: {error}; training goes on")
-            return
-        state.best_tau, state.best_step, state.best = tau, state.step, best
+            return False
+        return True
+
+    def make_up(self, state: State, weights: dict[str, Tensor]) -> None:
+        """Write what was saved as the best and, since the run was killed then, not shipped. Raises DFlashError.
+
+        `weights`: those of `state.step`.
+        """
+        if state.best and state.best_step == state.step and not holds(self.out, state.step):
+            self._write(state, weights)
+
+    def _write(self, state: State, weights: dict[str, Tensor]) -> None:
+        write_drafter(self.out, self.raw, weights, self._trained(state), self.draft_ids)
 
     def conclude(self, state: State) -> None:
         """Show the curve, and let the card know the whole run."""
@@ -93,14 +102,16 @@ class Shipping:
         earlier, entries = from_dicts(state.earlier), self.metrics.entries()
         picture = self.metrics.path.with_name("curve.svg")
         show_curve(whole_curve(earlier, state.curve), later(earlier, entries), picture, self.report)
-        if not state.best:
+        # Killed where no checkpoint could be written, a run goes on from before the weights that it left.
+        if not state.best or not holds(self.out, state.best["step"]):
             return
         try:
-            write_card(self.out, self.raw, self._trained(state, state.best, state.curve))
+            write_card(self.out, self.raw, self._trained(state))
         except DFlashError as error:
             self.report.tell(f"warning: {error}; the model card does not know the end of the run")
 
-    def _trained(self, state: State, best: dict[str, Any], curve: list[Point]) -> Trained:
+    def _trained(self, state: State) -> Trained:
+        best = state.best
         return Trained(
             config=self.model.config,
             target=self.model.pair.target,
@@ -112,7 +123,7 @@ class Shipping:
             tokens=best["tokens"],
             seconds=best["seconds"],
             measured=best["figures"],
-            curve=curve,
+            curve=state.curve,
             entries=self.metrics.entries(),
             earlier=from_dicts(state.earlier),
         )

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dflash_cli.errors import DFlashError
 from dflash_cli.train.curve import Point
 
 FILE = "training.json"
@@ -22,7 +23,8 @@ class Sitting:
     """What one run has put into the weights.
 
     `steps`, `tokens` (of answers), `seconds`: until they were measured. `data`: documents by source. `curve`: each
-    measurement until then. `begun_with`: the name of a drafter of whose training nothing was recorded.
+    measurement until then. `begun_with`: the name of a drafter of whose training nothing was recorded. `held`: keys of
+    the prompts that it measured on and did not train on; none where an older version did not record them.
     """
 
     steps: int
@@ -33,6 +35,7 @@ class Sitting:
     data: dict[str, int]
     curve: list[Point]
     begun_with: str | None = None
+    held: list[str] = field(default_factory=list)
 
 
 def record(sittings: Sequence[Sitting]) -> bytes:
@@ -43,9 +46,19 @@ def record(sittings: Sequence[Sitting]) -> bytes:
 def read_sittings(folder: Path) -> list[Sitting]:
     """The sittings of the drafter in `folder`, the first one first; none where it has no record that can be read."""
     try:
-        return from_dicts(json.loads((folder / FILE).read_bytes())["sittings"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return recorded_sittings(folder)
+    except DFlashError:
         return []
+
+
+def recorded_sittings(folder: Path) -> list[Sitting]:
+    """The same; raises DFlashError where there is a record that cannot be read."""
+    try:
+        return from_dicts(json.loads((folder / FILE).read_bytes())["sittings"])
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise DFlashError(f"{folder / FILE} cannot be read: it says what that drafter was trained on") from None
 
 
 def as_dicts(sittings: Sequence[Sitting]) -> list[dict[str, Any]]:
@@ -71,6 +84,7 @@ def _sitting(value: dict[str, Any]) -> Sitting:
         data={str(source): _count(count) for source, count in dict(value["data"]).items()},
         curve=[(_count(step), _count(tokens), _number(tau)) for step, tokens, tau in value["curve"]],
         begun_with=None if begun_with is None else str(begun_with),
+        held=[str(key) for key in list(value.get("held", []))],
     )
 
 

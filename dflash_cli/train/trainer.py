@@ -15,23 +15,27 @@ from torch import Tensor
 from backends.draft_vocabulary import DraftHead
 from backends.drafter import Drafter
 from dflash_cli.errors import DFlashError
+from dflash_cli.stats_store.checkpoint import checkpoint_hash
 from dflash_cli.train.checkpoint import load_checkpoint, save_checkpoint
 from dflash_cli.train.data import Data
-from dflash_cli.train.documents import Document, Mixture
+from dflash_cli.train.documents import Document
 from dflash_cli.train.evaluate import inference_copy
 from dflash_cli.train.feature_cache import FeatureCache
 from dflash_cli.train.features import FeatureReader, Features
 from dflash_cli.train.learner import Learner
 from dflash_cli.train.loss_vocabulary import LossVocabulary
 from dflash_cli.train.metrics import Metrics
-from dflash_cli.train.precision import check_precision, other_threads, precision
+from dflash_cli.train.order import count_steps, indices
+from dflash_cli.train.precision import other_threads
+from dflash_cli.train.push import check_sittings
 from dflash_cli.train.ranks import Ranks
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter
+from dflash_cli.train.run_facts import RunFacts
 from dflash_cli.train.shared_measure import measure_together
 from dflash_cli.train.shipping import Shipping, State
 from dflash_cli.train.signals import Stop
-from dflash_cli.train.sittings import as_dicts, read_sittings
+from dflash_cli.train.sittings import as_dicts, from_dicts, read_sittings
 from dflash_cli.train.tensorboard import Board
 
 if TYPE_CHECKING:
@@ -73,6 +77,7 @@ class Trainer:
         begun_with = [] if recipe.warm_start is None else read_sittings(Path(recipe.warm_start))
         self.state = State(earlier=as_dicts(begun_with))
         self._saved_at = 0
+        self.checkpoint = checkpoint_hash(model.pair.target)
         self.work = out / "work"
         board = Board(self.work / "tensorboard") if recipe.tensorboard and self.ranks.first else None
         self.metrics = Metrics(self.work / "metrics.jsonl", report, board)
@@ -81,39 +86,43 @@ class Trainer:
 
     def cache_features(self, stop: Stop) -> None:
         """Put the features of all documents on disk and read them from there. Raises as `FeatureCache.make` does."""
-        cache = FeatureCache(self.work / "features", self.reader, self.data.train)
+        cache = FeatureCache(self.work / "features", self.reader, self.data.train, self.checkpoint)
         cache.make(self.report, stop, self.ranks)
         self.read = cache
 
     def resume(self) -> bool:
-        """Go on from the checkpoint of the folder, if there is one. Raises DFlashError where it is another run's."""
+        """Go on from the checkpoint of the folder, if there is one.
+
+        Raises DFlashError where it is another run's, UsageError for saved chats in what everyone will see.
+        """
         path = self.work / CHECKPOINT
         if not path.is_file():
             self._forget(-1)
             return False
         groups, saved = load_checkpoint(path)
-        if differing := self.recipe.differences(saved["recipe"]):
-            name = differing[0]
-            raise DFlashError(
-                f"{self.out} holds a run with {name} {saved['recipe'].get(name)!r}, now it is "
-                f"{self.recipe.as_dict()[name]!r}; use another --out, or begin there with --warm-start {self.out}"
-            )
-        if saved["data"] != self.data.fingerprint or saved["config"] != self.raw:
-            raise DFlashError(f"the data or the target of the run in {self.out} has changed; use another --out")
-        check_precision(saved.get("target", {}), self.model.target, self.out)
+        self._facts().check(saved, self.out)
         if remark := other_threads(saved.get("threads"), self.learner.head.device):
             self.report.tell(remark)
+        # Those that are saved: the other folder may hold more by now. An older version saved none.
+        state = State(**{"earlier": self.state.earlier} | saved["state"])
+        check_sittings(from_dicts(state.earlier), self.out, public=self.recipe.public)
+        self._take(groups, state)
+        return True
+
+    def _facts(self) -> RunFacts:
+        return RunFacts(self.recipe, self.data.fingerprint, self.raw, self.model.target, self.checkpoint)
+
+    def _take(self, groups: dict[str, dict[str, Tensor]], state: State) -> None:
         with torch.no_grad():
             for name, parameter in self.learner.named.items():
                 parameter.copy_(groups["weights"][name])
             for name, average in self.ema.items():
                 average.copy_(groups["ema"][name])
         self.learner.optimizers.load(groups.get("optimizer", {}))
-        # Those that are saved: the other folder may hold more by now. An older version saved none.
-        self.state = State(**{"earlier": self.state.earlier} | saved["state"])
-        self._saved_at = self.state.step
-        self._forget(self.state.step)
-        return True
+        self.state, self._saved_at = state, state.step
+        self._forget(state.step)
+        if self.ranks.first:
+            self.shipping.make_up(state, self.weights())
 
     def _forget(self, step: int) -> None:
         """Of the metrics, what is later than `step`."""
@@ -124,14 +133,7 @@ class Trainer:
         """Write the checkpoint. Raises DFlashError, and then the one before it is still there."""
         if not self.ranks.first:
             return
-        state = {
-            "state": asdict(self.state),
-            "recipe": self.recipe.as_dict(),
-            "data": self.data.fingerprint,
-            "config": self.raw,
-            "target": precision(self.model.target),
-            "threads": torch.get_num_threads(),
-        }
+        state = {"state": asdict(self.state), **self._facts().as_dict()}
         tensors = {"weights": {name: each.detach() for name, each in self.learner.named.items()}, "ema": self.ema}
         save_checkpoint(self.work / CHECKPOINT, tensors | {"optimizer": self.learner.optimizers.state()}, state)
 
@@ -233,33 +235,32 @@ class Trainer:
         self._note({"step": state.step, "tokens": state.tokens, **figures})
         slots = " ".join(f"{each:.2f}" for each in measured.all.positions)
         parts = ", ".join(f"{source} {each.tau:.2f}" for source, each in measured.sources.items())
-        self.report.tell(f"step {state.step}: τ {measured.all.tau:.2f} ({parts}) · accepted by slot {slots}")
-        curve = [*state.curve, (state.step, state.tokens, round(measured.all.tau, 4))]
+        self.report.tell(f"step {state.step}: τ {measured.all.tau:.2f} ({parts}) · kept by slot {slots}")
+        state.measured = state.step
+        state.curve = [*state.curve, (state.step, state.tokens, round(measured.all.tau, 4))]
         if measured.all.tau > state.best_tau and self.ranks.first:
-            self.shipping.ship(state, self.weights(), measured.all.tau, figures, curve)
-        state.measured, state.curve = state.step, curve
+            self._keep(measured.all.tau, figures)
         return True
+
+    def _keep(self, tau: float, figures: dict[str, Any]) -> None:
+        """Save the weights as the best so far, then ship them: killed in between, the run that goes on ships them."""
+        state = self.state
+        before = (state.best_tau, state.best_step, state.best)
+        state.best_tau, state.best_step = tau, state.step
+        state.best = {"step": state.step, "tokens": state.tokens, "seconds": state.seconds, "figures": figures}
+        self._save_or_tell()
+        if not self.shipping.ship(state, self.weights()):
+            state.best_tau, state.best_step, state.best = before
 
     def _save_if_due(self) -> None:
         """After the measurement of a step, if any: so a run that goes on does not measure it again."""
         step = self.state.step
-        if step in (0, self._saved_at, self.num_steps) or step % self.recipe.save_every:
-            return
-        self._saved_at = step
+        if step not in (0, self._saved_at, self.num_steps) and step % self.recipe.save_every == 0:
+            self._save_or_tell()
+
+    def _save_or_tell(self) -> None:
+        self._saved_at = self.state.step
         try:
             self.save()
         except DFlashError as error:
             self.report.tell(f"warning: {error}; training goes on with the checkpoint before it")
-
-
-def count_steps(recipe: Recipe, data: Data) -> int:
-    """Steps of a run: asked for, or so many that each document is used `epochs` times, weights aside."""
-    return recipe.steps or math.ceil(data.mixture.size * recipe.epochs / recipe.batch)
-
-
-def indices(step: int, recipe: Recipe, mixture: Mixture) -> list[tuple[int, int]]:
-    """(times drawn before, index) of the documents of a step: epoch after epoch, each in an order of its own."""
-    count = mixture.size
-    places = range(step * recipe.batch, (step + 1) * recipe.batch)
-    orders = {epoch: mixture.order(recipe.seed, epoch) for epoch in {place // count for place in places}}
-    return [orders[place // count][place % count] for place in places]

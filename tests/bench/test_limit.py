@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backends.config import DrafterConfig, TargetConfig
+from backends.config import DrafterConfig, EagleConfig, TargetConfig
 from dflash_cli.bench.limit import Limit
-from tests.tiny import drafter_dict, make_drafter, make_target, target_dict
+from tests.tiny import NO_CONTEXT, drafter_dict, eagle_dict, make_drafter, make_eagle, make_target, target_dict
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])  # the second one's embedding is its head
@@ -37,3 +37,22 @@ def test_a_step_grows_with_context_batch_and_drafts() -> None:
     assert limit.step_ms(100, drafted=1.0) - plain == pytest.approx(limit.draft_bytes(100) / 1e6 * 1e3)
     assert limit.step_ms(100, drafted=0.5) - plain == pytest.approx(limit.draft_bytes(100) / 1e6 * 1e3 / 2)
     assert Limit(config, None, 2, 1e6).as_dict()["dflash_step_ms"] is None
+
+
+def test_an_autoregressive_drafter_is_read_once_for_each_draft() -> None:
+    target, drafter = make_target(), make_eagle()
+    limit = Limit(target.config, drafter.config, 4, 1e6)
+    fc = 4 * drafter.fc.weight.numel()
+    layer = 4 * sum(each.numel() for each in drafter.parameters()) - fc
+    drafts, head = drafter.config.block_size - 1, 4 * target.lm_head.weight.numel()
+    assert limit.draft_bytes(0) == fc + drafts * (layer + head)
+    row = 4 * 2 * drafter.config.num_kv_heads * drafter.config.head_dim
+    assert limit.draft_bytes(100, batch=3) - limit.draft_bytes(0) == drafts * 300 * row
+    narrower = EagleConfig.from_dict(eagle_dict(block_size=2))
+    assert Limit(target.config, narrower, 4, 1e6).draft_bytes(0) == fc + layer + head
+
+
+def test_a_drafter_that_sees_no_text_reads_no_cache() -> None:
+    config, drafter = TargetConfig.from_dict(target_dict()), DrafterConfig.from_dict(drafter_dict(**NO_CONTEXT))
+    limit = Limit(config, drafter, 2, 1e6)
+    assert limit.draft_bytes(5000, batch=4) == limit.draft_bytes(0) == limit.drafter_bytes + limit.draft_head_bytes

@@ -13,10 +13,12 @@ from dflash_cli.bench.case import Case
 from dflash_cli.bench.entrants import Weights, cache_length, our_subjects
 from dflash_cli.bench.ours import Ours
 from dflash_cli.bench.plan import Plan
+from dflash_cli.bench.room import FEWER
 from dflash_cli.bench.runner import Watch
 from dflash_cli.bench.subject import Place, Work, label_of
 from dflash_cli.costs import Costs
 from dflash_cli.errors import DFlashError, UsageError
+from dflash_cli.memory_fit import NotEnoughMemory
 from dflash_cli.models import Pair
 from dflash_cli.sampling import SamplingParams
 from dflash_cli.speculative import Decoder
@@ -81,6 +83,20 @@ def test_a_part_and_the_whole_of_the_vocabulary_are_compared() -> None:
     assert len({each.answer([[1, 2, 3]]).ids for each in subjects}) == 1
     assert label_of("dflash", 6, False, 9) == "dflash 6 of 9 ids"
     assert len(list(our_subjects(weights(), plan, WORK, 128, Watch()))) == 2  # no index: both are the same
+
+
+def test_engines_that_do_not_fit_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache takes its memory as it is filled: those made before count as full."""
+    config = weights().target.config
+    one = 8 * (128 + 1) * 2 * config.num_layers * config.num_kv_heads * config.head_dim * 4
+    monkeypatch.setattr("dflash_cli.bench.room.free_memory", lambda _device: 10 * one)
+    assert len(list(our_subjects(weights(), Plan(batches=(8,)), WORK, 128, Watch()))) == 3
+    plan = Plan(batches=(8, 9, 10, 11, 12))
+    with pytest.raises(NotEnoughMemory) as caught:
+        list(our_subjects(weights(), plan, WORK, 128, Watch()))
+    assert str(caught.value).startswith("eager with batch ")
+    assert ", beside what is loaded: not enough memory on cpu: " in str(caught.value)
+    assert str(caught.value).endswith(f"Use a smaller model (`dflash models` lists some){FEWER}")
 
 
 def test_without_a_drafter_there_is_plain_decoding_only() -> None:

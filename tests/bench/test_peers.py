@@ -6,27 +6,26 @@ import os
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import gguf
 import pytest
-import torch
 
 from dflash_cli import load
 from dflash_cli.bench.entrants import Weights
 from dflash_cli.bench.ours import Ours
 from dflash_cli.bench.peer_hf import HuggingFaceModel, check_assistant
-from dflash_cli.bench.peer_llama import LlamaCpp, gguf_file
-from dflash_cli.bench.peer_reference import MODULE, Reference, reference_module
+from dflash_cli.bench.peer_reference import MODULE, Reference, ReferenceModel, reference_module
 from dflash_cli.bench.peers import NO_ASSISTANT, peer_subjects
 from dflash_cli.bench.plan import Plan
+from dflash_cli.bench.room import Room, checkpoint_values
 from dflash_cli.bench.subject import PeerUnavailable, Place, Work
 from dflash_cli.model import Model
 from dflash_cli.sampling import SamplingParams
 from tests.bench.fakes import PLACE
+from tests.bench.test_peer_llama import FakeLlama, gguf_path, llama
 from tests.tiny import write_pair
 
+__all__ = ["gguf_path", "llama"]
 WORK = Work(24, frozenset(), SamplingParams())
 PROMPT = [72, 101, 108, 108, 111, 10, 65]
 WHEEL = os.environ.get("DFLASH_REFERENCE", "")  # read before the fixture `home` hides it
@@ -42,11 +41,15 @@ def model(pair: tuple[Path, Path]) -> Model:
     return load(pair[0], draft=pair[1], dtype="float32", context=256)
 
 
-def subjects(model: Model, *peers: str, assistant: Path | None = None, told: list[str] | None = None) -> list[Any]:
+def subjects(
+    model: Model, *peers: str, assistant: Path | None = None, gguf: Path | None = None, told: list[str] | None = None,
+    temperatures: tuple[float, ...] = (0.0,),
+) -> list[Any]:  # fmt: skip
     weights = Weights(model.pair, model.target, model.drafter, model.max_len)
     found = peer_subjects(
-        model, weights, Plan(peers=peers, temperatures=(0.0,)), WORK, 256, assistant=assistant and str(assistant),
-        gguf=None, is_first=True, tell=(told if told is not None else []).append,
+        model, weights, Plan(peers=peers, temperatures=temperatures), WORK, 256, Room("cpu"),
+        assistant=assistant and str(assistant), gguf=None if gguf is None else str(gguf), is_first=True,
+        tell=(told if told is not None else []).append,
     )  # fmt: skip
     return list(found)
 
@@ -142,7 +145,7 @@ def test_the_published_loop_says_what_plain_decoding_says(
         pytest.skip("DFLASH_REFERENCE names no wheel of dflash 0.1.0")
     monkeypatch.setenv("DFLASH_REFERENCE", WHEEL)
     plain = Ours(model.plain_decoder(), PLACE, WORK).answer([PROMPT])
-    row = Reference(HuggingFaceModel(pair[0], "float32", "cpu"), pair[1], PLACE, WORK)
+    row = Reference(ReferenceModel(HuggingFaceModel(pair[0], "float32", "cpu"), pair[1], "float32"), PLACE, WORK)
     row.warm_up([PROMPT])
     sample = row.answer([PROMPT])
     assert sample.ids == plain.ids
@@ -150,57 +153,30 @@ def test_the_published_loop_says_what_plain_decoding_says(
     assert sample.decode_ms > 0
 
 
-class FakeLlama:
-    """Says 100, 101, ... ; refuses to go on where it was not reset."""
-
-    made: dict[str, Any]
-
-    def __init__(self, **settings: Any) -> None:
-        FakeLlama.made, self.used = settings, False
-
-    def reset(self) -> None:
-        self.used = False
-
-    def generate(self, ids: list[int], **sampling: Any) -> Any:
-        assert not self.used
-        assert (ids, sampling["temp"], sampling["repeat_penalty"]) == (PROMPT, 0.0, 1.0)
-        self.used = True
-        yield from range(100, 200)
-
-
-@pytest.fixture
-def llama(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("llama_cpp")
-    module.Llama = FakeLlama  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "llama_cpp", module)
+@pytest.mark.usefixtures("llama")
+def test_peers_are_loaded_once_for_all_temperatures(
+    model: Model, gguf_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_wheel(tmp_path, monkeypatch)
+    rows = subjects(model, "reference", "llama.cpp", gguf=gguf_path, temperatures=(0.0, 0.8))
+    names = [(each.name, each.baseline.temperature) for each in rows]
+    assert names == [(name, warm) for warm in (0.0, 0.8) for name in ("reference", "llama.cpp")]
+    assert len(FakeLlama.made) == 1
+    assert rows[0].model is rows[2].model
 
 
 @pytest.mark.usefixtures("llama")
-def test_llama_cpp_answers_the_same_ids_with_the_same_threads(tmp_path: Path) -> None:
-    path = tmp_path / "a.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_1)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    work = Work(10, frozenset({105}), SamplingParams())
-    row = LlamaCpp(path, 300, PLACE, work, "cpu")
-    assert (FakeLlama.made["n_ctx"], FakeLlama.made["n_threads"]) == (300, torch.get_num_threads())
-    assert FakeLlama.made["n_gpu_layers"] == 0
-    row.warm_up([PROMPT])
-    sample = row.answer([PROMPT])
-    assert sample.ids == (tuple(range(100, 106)),)
-    assert (sample.decoded, sample.steps, set(sample.lengths)) == (5, 5, {1})
-    assert (row.place.backend, row.place.dtype, row.baseline) == ("llama.cpp", "q4_1", PLACE)
-
-
-def test_the_gguf_file_is_the_target_or_the_one_given(tmp_path: Path) -> None:
-    path = tmp_path / "x.gguf"
-    path.write_bytes(b"GGUF")
-    assert gguf_file(str(path), None, offline=True, quiet=True) == path
-    assert gguf_file("some/hub-id", str(path), offline=True, quiet=True) == path
-    with pytest.raises(PeerUnavailable, match="some/hub-id is none; pass one with --gguf FILE"):
-        gguf_file("some/hub-id", None, offline=True, quiet=True)
-    with pytest.raises(PeerUnavailable, match="no GGUF file that exists"):
-        gguf_file("some/hub-id", str(tmp_path / "y.gguf"), offline=True, quiet=True)
+def test_a_peer_for_which_there_is_no_memory_is_refused(
+    model: Model, pair: tuple[Path, Path], gguf_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = 4 * sum(each.numel() for each in model.target.parameters())
+    assert checkpoint_values(pair[0]) * 4 == own
+    monkeypatch.setattr("dflash_cli.bench.room.free_memory", lambda _device: own)  # but no cache besides
+    with pytest.raises(
+        PeerUnavailable, match=r"the target of transformers \(--peer hf, reference\) takes .* free on cpu"
+    ):
+        subjects(model, "hf")
+    monkeypatch.setattr("dflash_cli.bench.room.free_memory", lambda _device: gguf_path.stat().st_size)
+    with pytest.raises(PeerUnavailable, match=r"--peer llama\.cpp takes .* of its own beside what is loaded"):
+        subjects(model, "llama.cpp", gguf=gguf_path)
+    assert FakeLlama.made == []

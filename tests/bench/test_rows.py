@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from rich.console import Console
 
 from backends.config import TargetConfig
 from dflash_cli.bench.agreement import Agreement
@@ -11,6 +14,7 @@ from dflash_cli.bench.limit import Limit
 from dflash_cli.bench.rows import Row, make_rows
 from dflash_cli.bench.runner import Runner, Watch
 from dflash_cli.bench.subject import Place
+from dflash_cli.bench.table import BEYOND, PEAK_OF_ALL, bench_view
 from tests.bench.fakes import PLACE, FakeSubject
 from tests.tiny import target_dict
 
@@ -82,3 +86,13 @@ def test_the_json_object_begins_with_what_is_documented() -> None:
     assert (entry["name"], entry["kind"], entry["block_size"]) == ("dflash", "math", 8)
     assert (entry["identical"], entry["differing"], entry["ties"]) == (False, 1, 1)
     assert entry["simulated"] is False
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_the_heads_say_what_the_numbers_are_of(applies: bool) -> None:
+    """Peak memory may be of all that is loaded; weights in a large cache are read faster than memory gives them."""
+    (row,) = rows_of(FakeSubject("plain", []))
+    console = Console(width=300)
+    with console.capture() as caught:
+        console.print(bench_view("x", [], [replace(row, limit_share=1.5 if applies else 0.9)], whole_process=applies))
+    assert [each in caught.get() for each in (PEAK_OF_ALL, BEYOND)] == [applies, applies]

@@ -29,6 +29,13 @@ def test_each_stage_is_told() -> None:
     assert stages == ["warm-up 1 of 1: dflash 8, eager", "measuring"]
 
 
+def test_all_settles_once_between_warm_up_and_measuring() -> None:
+    calls: list[str] = []
+    subjects = [FakeSubject("a", calls), FakeSubject("b", calls)]
+    Runner(subjects, CASES[:1], 1, Watch(), lambda: calls.append("settle")).run()
+    assert calls == ["warm a3", "warm b3", "settle", "a1", "b1"]
+
+
 def test_what_compiles_tells_how_far_it_is() -> None:
     stages: list[str] = []
     progress = Watch(stage=stages.append).follow("making compile ready")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dflash_cli.bench.schedule import Scheduled, accepted_drafts
 from dflash_cli.errors import UsageError
 from dflash_cli.events import BlockVerified
+from dflash_cli.sampling import SamplingParams
 from dflash_cli.speculative import Decoder, Request
 from tests.tiny import make_drafter, make_engine, make_target
 
@@ -33,6 +34,16 @@ def test_the_decoder_sees_the_schedule(tau: float) -> None:
     lengths = [len(each.new_ids) for each in events if isinstance(each, BlockVerified)]
     assert sum(lengths[:-1]) / len(lengths[:-1]) == pytest.approx(tau, abs=1 / len(lengths[:-1]))
     assert calls == ["draft", "verify"] * len(lengths)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 2e-5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sampled_answers_follow_the_schedule_too(temperature: float, dtype: torch.dtype) -> None:
+    """A logit that a small temperature makes infinite would leave no probability at all."""
+    engine = make_engine(make_target().to(dtype), make_drafter().to(dtype))
+    decoder = Decoder(Scheduled(engine, 4.0))  # type: ignore[arg-type]
+    events = list(decoder.generate(Request([1, 2, 3], SamplingParams(temperature, seed=1), max_new_tokens=61)))
+    assert {each.accepted for each in events if isinstance(each, BlockVerified)} == {3}
 
 
 def test_a_narrow_pass_keeps_no_more_than_it_has() -> None:

@@ -17,7 +17,8 @@ from tests.train.lessons import RECIPE, documents, make_model
 
 SHORT = replace(RECIPE, steps=8, eval_every=4, save_every=3)
 LESSONS = {
-    "muon": SHORT,
+    # What Muon rounds to bfloat16 moves a loss by up to 6e-6 at its own rate, too near to 1e-5 for every machine.
+    "muon": replace(SHORT, lr=1e-3),
     "adamw": replace(SHORT, optimizer="adamw", loss="d-pace", ema=0.9),
     "random": replace(SHORT, optimizer="adamw", masking="random", loss="kl", cache_features=True),
 }

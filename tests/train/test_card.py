@@ -56,6 +56,7 @@ def test_everything_that_was_measured_is_in_it() -> None:
     for line in (
         "| s0 | 2 | 2.25 | 0.75 0.50 |",
         "| all | 3 | 2.50 | 0.80 0.50 |",
+        "Slots: the share of passes that kept this draft and all before it.",
         "2 steps, 200 answer tokens, 10 min on Some CPU, 2 threads; torch 2.9; dflash 0.1.0. Answers are the target's "
         "own. Thinking off.",
         "| s0 | 3 |",

@@ -243,6 +243,7 @@ BAD_FLAGS = [
     (["--prompts", "missing.jsonl"], 1, "missing.jsonl cannot be read"),
     (["--ema", "1"], 2, "--ema 1 never moves"),
     (["--plan", "--check"], 2, "choose one"),
+    (["--check", "--temperature", "0.5"], 2, "leave out --temperature"),
 ]
 
 

@@ -93,6 +93,8 @@ def test_weights_decide_how_long_an_epoch_is_and_must_name_a_source(
     assert "training: 75 steps" in capsys.readouterr().out
     assert main([*arguments, "--weight", "sum=2"]) == 2
     assert "--weight: no prompt to train on comes from 'sum'; did you mean 'sums'?" in capsys.readouterr().err
+    assert main([*arguments, "--synthesize", "4", "--weight", "self-synthesised=0.5"]) == 0  # of which there are none
+    assert "training: 62 steps" in capsys.readouterr().out
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('weight = ["sums=0.25"]\nprompts = ["p.jsonl"]\n')
     at = arguments.index("--prompts")

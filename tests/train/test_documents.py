@@ -1,4 +1,5 @@
-"""How often the documents of each source are drawn: exactly as weighed, in turns, and the same whenever asked."""
+"""What is held out, and how often the documents of each source are drawn: exactly as weighed, in turns, and the same
+whenever asked."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_cli.train.documents import Mixture
+from dflash_cli.train.documents import Mixture, split
 from tests.train.lessons import documents
 
 WEIGHTS = st.floats(0.1, 3.5)
@@ -45,3 +46,16 @@ def test_an_order_depends_on_seed_and_epoch_alone() -> None:
     assert mixture.order(1, 5) == again.order(1, 5)
     assert mixture.order(1, 5) != mixture.order(2, 5)
     assert mixture.order(1, 5) != mixture.order(1, 6)
+
+
+def keys(count: int, *earlier: set[str]) -> list[str]:
+    return [document.key for document in split(documents(40), count, earlier)[1]]
+
+
+def test_what_all_earlier_sittings_held_out_comes_first() -> None:
+    everything = keys(4) + [document.key for document in split(documents(40), 4)[0]]
+    *_, one, other = everything
+    assert not {one, other} & set(keys(4))
+    assert keys(4, {one, other}, {one}) == [one, other, *keys(2)]
+    assert keys(4, {one}, set(keys(4))) == keys(4, {one, *keys(4)})
+    assert keys(1, {one}, {one, other}, {other, one}) in ([one], [other])

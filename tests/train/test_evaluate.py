@@ -28,6 +28,8 @@ def test_figures_by_hand() -> None:
     assert figures.tau == (4 + 1 + 1) / 3
     assert figures.rate == 4 / 7
     assert figures.positions == [2 / 3, 1 / 2, 1 / 2]  # the last pass asked for one slot only
+    whole = Figures(passes=4, tokens=4 + 3 + 1, reached=[4, 4], kept=[3, 1])
+    assert sum(whole.positions) == whole.tau - 1  # as shares of all passes do
     assert (Figures().tau, Figures().rate) == (1.0, 0.0)
 
 

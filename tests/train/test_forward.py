@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.attention.flex_attention import flex_attention
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention.flex_attention import create_mask, flex_attention
 
 from backends.attention import Rule
 from backends.drafter import Drafter
@@ -19,8 +21,8 @@ from dflash_cli.train.features import FeatureReader, Features, groups, joined
 from dflash_cli.train.forward import TrainingForward
 from dflash_cli.train.masks import Places, block_places, context_places, dense_mask, sees
 from dflash_cli.train.row_attention import ByDocument, Flex
-from tests.test_drafter import KINDS
-from tests.tiny import MASK_ID, make_drafter, make_engine, make_target
+from tests.gpu_parity import training_gradients
+from tests.tiny import KINDS, MASK_ID, make_drafter, make_engine, make_target
 from tests.train.lessons import documents
 
 BLOCK, TAPS = 6, (1, 3)
@@ -140,6 +142,27 @@ def test_flex_attention_and_dense_masks_give_the_same(kind: str) -> None:
     with torch.no_grad():
         found, wanted = (TrainingForward(drafter, target, 64, each)(row, taps) for each in (flex, ByDocument))
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+
+
+def with_gradient(q: Tensor, k: Tensor, v: Tensor, *, block_mask: Any, enable_gqa: bool) -> Tensor:
+    """What Flex Attention computes, in a way that has a backward pass on a CPU."""
+    mask = create_mask(block_mask.mask_mod, 1, 1, q.shape[2], k.shape[2], device="cpu")
+    return functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=enable_gqa)
+
+
+def without_mask(q: Tensor, k: Tensor, v: Tensor, *, block_mask: Any, enable_gqa: bool) -> Tensor:
+    del block_mask
+    return functional.scaled_dot_product_attention(q, k, v, enable_gqa=enable_gqa)
+
+
+def test_gradients_through_the_masks_of_flex_attention_and_dense_ones_are_the_same() -> None:
+    """Its own kernel's gradients: `tests.gpu_check`, on a GPU."""
+    cpu = torch.device("cpu")
+    found = training_gradients(cpu, with_gradient)
+    assert found.pop("holds")
+    assert found.keys() == KINDS.keys()
+    assert max(each["error"] for each in found.values()) < 1e-4
+    assert not training_gradients(cpu, without_mask)["holds"]
 
 
 def test_every_pair_of_rows_follows_the_rule() -> None:

@@ -165,8 +165,10 @@ def test_who_will_see_the_system_prompt_is_said_before_any_work(
     told: list[str],
 ) -> None:
     monkeypatch.setattr("dflash_cli.train.push.check_hub", lambda *_, **__: None)
-    where = ["--model", str(tmp_path / "none"), "--out", str(tmp_path / "out"), "--prompts", "p"]
-    assert main(["train-drafter", *where, "--push-to-hub", "ann/x", *flags]) == 2
+    monkeypatch.setattr("dflash_cli.train.command.load_model", lambda *_, **__: exit(7))
+    where = ["--model", "smollm2-135m", "--out", str(tmp_path / "out"), "--prompts", "p"]
+    with pytest.raises(SystemExit):
+        main(["train-drafter", *where, "--push-to-hub", "ann/x", *flags])
     assert [line for line in capsys.readouterr().err.splitlines() if "system prompt" in line] == told
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from dflash_cli.errors import DFlashError
 from dflash_cli.model import Model
 from dflash_cli.train import plan as plan_module
 from dflash_cli.train.corpus import Wanted
-from dflash_cli.train.data import Read, answer_file
+from dflash_cli.train.data import answer_file
 from dflash_cli.train.plan import Plan, Stage, plan
+from dflash_cli.train.reading import Read
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.shape import config_dict
 from tests.tiny import MASK_ID, make_target
@@ -93,3 +95,21 @@ def test_the_files_of_a_run_at_work_stay_as_they_are(model: Model, tmp_path: Pat
     lines = plan(recipe, model, Read(documents=documents(6), wanted=wanted(4)), work, 0)
     assert any(line.startswith("answers to make: 1, ") for line in lines)
     assert snapshot(work) == before
+
+
+def test_answers_to_other_prompts_do_not_count(model: Model, tmp_path: Path) -> None:
+    made = [(each, [5, 6, 7], "stop") for each in wanted(4)]
+    answer_file(RECIPE, model, tmp_path).add(made[:2], lambda *_: None)
+    asked = wanted(6)[3:]
+    for read in (Read(wanted=asked), Read(wanted=asked[:1], measured_on=documents(2))):
+        lines = plan(RECIPE, model, read, tmp_path, 0)
+        assert any(line.startswith(f"answers to make: {len(read.wanted)}, ") for line in lines)
+        assert any(line.startswith("documents: none yet") for line in lines)
+    with pytest.raises(DFlashError, match="there are 1 documents to train on"):  # as the run would say
+        plan(RECIPE, model, Read(wanted=wanted(1)), tmp_path, 0)
+
+
+def test_prompts_to_write_are_weighed(model: Model, tmp_path: Path) -> None:
+    recipe = replace(RECIPE, steps=None, batch=1, epochs=1, synthesize=8, weight=("self-synthesised=0.5", "sums=2"))
+    lines = plan(recipe, model, Read(wanted=wanted(3)), tmp_path, 8)
+    assert any(line.startswith("training: 10 steps") for line in lines)

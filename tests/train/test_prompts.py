@@ -105,3 +105,21 @@ def test_raw_text_leaves_room_for_its_answer_or_is_halved(tmp_path: Path) -> Non
     kept = as_beginning(short, replace(recipe, keep_answers=True), model)
     assert (kept.messages[-1]["content"], kept.answer) == ("The capital", " of France is")
     assert given_answer(model, kept) == list(b" of France is")
+
+
+def found_in(path: Path) -> list[str]:
+    """Texts of the prompts, and where the bad lines are."""
+    found = read_prompts((str(path),), None)
+    return [each.reason if isinstance(each, BadLine) else each.messages[-1]["content"] for each in found]
+
+
+def test_a_byte_that_is_no_utf8_spoils_its_line_alone(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "one"}\n{"prompt": "caf\xe9"}\n{"prompt": "caf\xc3\xa9"}\n')
+    assert found_in(path) == ["one", f"{path} line 2 is not UTF-8 text: it has the byte 0xe9", "café"]
+
+
+def test_a_byte_that_is_no_utf8_spoils_its_paragraph_alone(tmp_path: Path) -> None:
+    path = tmp_path / "p.txt"
+    path.write_bytes(b"one\n\ntwo\nthr\xff\xfee\n\nfour\n")
+    assert found_in(path) == ["one", f"{path} line 4 is not UTF-8 text: it has the byte 0xff", "four"]

@@ -15,6 +15,8 @@ from huggingface_hub.utils import filter_repo_objects
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.train.push import check_hub, push
 from dflash_cli.train.report import Reporter
+from dflash_cli.train.saved_chats import SOURCE
+from dflash_cli.train.sittings import FILE, Sitting, record
 
 ALL = {"config.json", "model.safetensors", "draft_vocabulary.safetensors", "README.md"}
 
@@ -185,3 +187,17 @@ def test_nothing_to_push(hub: Hub, folder: Path) -> None:
     with pytest.raises(DFlashError, match="there is no drafter to push yet"):
         push(folder, "ann/drafter", Reporter(quiet=True), public=False)
     assert hub.repos == {}
+
+
+def test_what_learned_from_saved_chats_goes_to_no_public_place(hub: Hub, folder: Path) -> None:
+    """Nor what an earlier sitting learned from them."""
+    private, own = Sitting(1, 2, 3.0, "m", "c", {SOURCE: 4}, []), Sitting(1, 2, 3.0, "m", "c", {"sums": 4}, [])
+    (folder / FILE).write_bytes(record([private, own]))
+    with pytest.raises(UsageError, match="learned from saved chats and may repeat them; leave --public out"):
+        push(folder, "ann/drafter", Reporter(quiet=True), public=True)
+    assert hub.repos == {}
+    push(folder, "ann/drafter", Reporter(quiet=True), public=False)
+    assert hub.repos["ann/drafter"]["private"]
+    (folder / FILE).write_bytes(record([own]))
+    push(folder, "ann/other", Reporter(quiet=True), public=True)
+    assert not hub.repos["ann/other"]["private"]

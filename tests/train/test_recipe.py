@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dflash_cli.errors import UsageError
 from dflash_cli.train.optim import schedule
-from dflash_cli.train.recipe import CHOICES, Recipe, make_recipe
+from dflash_cli.train.recipe import CHECK_PROMPTS, CHOICES, Recipe, for_check, make_recipe
 from dflash_cli.train.shape import default_taps
 
 
@@ -39,6 +40,16 @@ def test_what_may_change_when_a_run_goes_on() -> None:
 def test_recipes_without_answers_to_learn_from_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         make_recipe(None, given)
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": 0.7}, {"keep_answers": True}])
+def test_a_check_needs_greedy_answers_and_few_prompts(wrong: dict[str, Any]) -> None:
+    recipe = Recipe(prompts=("p",), synthesize=20_000)
+    assert for_check(recipe) == replace(recipe, synthesize=CHECK_PROMPTS)
+    assert for_check(replace(recipe, synthesize=3)).synthesize == 3
+    (name,) = wrong
+    with pytest.raises(UsageError, match=f"--check expects full blocks.*leave out --{name.replace('_', '-')}$"):
+        for_check(replace(recipe, **wrong))
 
 
 def test_the_rate_rises_then_falls_to_a_tenth() -> None:

@@ -13,8 +13,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from dflash_cli.train import row_attention
 from dflash_cli.train.row_attention import ByDocument, Flex, attention_of, try_flex
-from tests.test_drafter import KINDS
-from tests.tiny import make_drafter
+from tests.tiny import KINDS, make_drafter
 
 ON_GPU: Any = SimpleNamespace(device=torch.device("cuda"))  # as much of a tensor as is looked at
 

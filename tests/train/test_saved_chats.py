@@ -14,7 +14,7 @@ from dflash_cli.conversation import Turn
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.model import Model
 from dflash_cli.session_store import SessionStore
-from dflash_cli.train.data import read_files
+from dflash_cli.train.reading import read_files
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.saved_chats import CHATS, SavedChats
 from dflash_cli.train.synthesis import PromptFile
@@ -164,6 +164,20 @@ def test_an_earlier_runs_file_of_chats_is_not_for_everyone(tmp_path: Path, model
     assert len(read.documents) + len(read.wanted) == 1
     with pytest.raises(UsageError, match="'sessions' and --public: a drafter may repeat your saved chats"):
         read_files(replace(recipe, public=True), model, written, QUIET)
+
+
+def test_an_earlier_runs_file_of_chats_goes_to_no_other_machine(
+    tmp_path: Path, store: SessionStore, model: Model
+) -> None:
+    saved(store, "talk", turn("One?", "Two."))
+    chats = SavedChats(tmp_path / CHATS)
+    chats.copy(QUIET)
+    recipe = replace(RECIPE, from_sessions=False, prompts=(str(chats.path),), engine="http://far.example/v1")
+    written = PromptFile(tmp_path / "work" / "p.jsonl")
+    with pytest.raises(UsageError, match="'sessions' would send your saved chats to another machine's --engine"):
+        read_files(recipe, model, written, QUIET)
+    near = replace(recipe, engine="http://localhost:1/v1")
+    assert len(read_files(near, model, written, QUIET).wanted) == 1
 
 
 def test_what_cannot_be_used_is_told_and_left_out(

@@ -17,7 +17,8 @@ from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.model import Model
 from dflash_cli.train import server
 from dflash_cli.train.corpus import Wanted, answers
-from dflash_cli.train.data import Read, answer_file, answer_missing
+from dflash_cli.train.data import answer_file, answer_missing
+from dflash_cli.train.reading import Read
 from dflash_cli.train.report import Reporter
 from dflash_cli.train.served import Served, as_finished
 from dflash_cli.train.signals import Stop

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dflash_cli.cli import main
+from dflash_cli.errors import DFlashError
 from dflash_cli.train.checkpoint import load_checkpoint, save_checkpoint
-from dflash_cli.train.sittings import FILE, Sitting, later, read_sittings, record, whole_curve
+from dflash_cli.train.sittings import FILE, Sitting, later, read_sittings, record, recorded_sittings, whole_curve
 from dflash_cli.train.trainer import CHECKPOINT
 from tests.train.lessons import write_prompts, write_target
 from tests.train.test_card import text, trained
@@ -25,7 +26,7 @@ SECOND = replace(FIRST, steps=5, tokens=500, curve=[(0, 0, 2.0), (5, 500, 2.25)]
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_sittings(tmp_path) == []
-    for sittings in ([FIRST, SECOND], [replace(FIRST, begun_with="seed")], []):
+    for sittings in ([FIRST, SECOND], [replace(FIRST, begun_with="seed", held=["a", "b"])], []):
         (tmp_path / FILE).write_bytes(record(sittings))
         assert read_sittings(tmp_path) == sittings
 
@@ -40,12 +41,22 @@ def damaged(key: str, value: object) -> str:
     [
         "", "[]", "\xff", '{"sittings": 3}', '{"sittings": "abc"}', '{"sittings": [[]]}', '{"sittings": [{}]}',
         damaged("tokens", -1), damaged("steps", "3"), damaged("seconds", float("nan")), damaged("data", 3),
-        damaged("curve", [[1, 2]]),
+        damaged("curve", [[1, 2]]), damaged("seconds", 10**400), damaged("held", 3), "[" * 100_000,
     ],
 )  # fmt: skip
 def test_what_is_no_record_counts_as_none(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_bytes(content.encode("latin-1"))
     assert read_sittings(tmp_path) == []
+    with pytest.raises(DFlashError, match=r"training\.json cannot be read: it says what that drafter was trained on"):
+        recorded_sittings(tmp_path)
+
+
+def test_a_record_of_an_older_version_names_nothing_held_out(tmp_path: Path) -> None:
+    (sitting,) = json.loads(record([FIRST]))["sittings"]
+    del sitting["held"]
+    (tmp_path / FILE).write_text(json.dumps({"sittings": [sitting]}))
+    assert recorded_sittings(tmp_path) == [FIRST]
+    assert recorded_sittings(tmp_path / "nowhere") == []
 
 
 def test_the_curve_goes_on_where_the_weights_were_measured() -> None:
@@ -156,6 +167,33 @@ def test_three_sittings_of_the_command(
     assert str(tmp_path) not in card + (tmp_path / "c" / FILE).read_text()
 
 
+def test_what_is_measured_on_was_not_trained_on_in_an_earlier_sitting(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the second one has another seed and half of the prompts, with but one of those that were held out."""
+    prompts = write_prompts(tmp_path / "prompts.jsonl", 40)
+    shape = ["--block", "4", "--layers", "1", "--taps", "1,3", "--steps", "1"]
+    assert main([*arguments, *shape, "--out", str(tmp_path / "a")]) == 0
+    answered = (tmp_path / "a" / "work" / "answers.jsonl").read_text().splitlines()
+    texts = {entry["key"]: entry["messages"][-1]["content"] for entry in map(json.loads, answered)}
+    (first,) = read_sittings(tmp_path / "a")
+    kept, gone = first.held
+    half = [kept, *(key for key in texts if key not in first.held)][:20]
+    prompts.write_text("".join(json.dumps({"prompt": texts[key]}) + "\n" for key in half))
+    capsys.readouterr()
+    rest = ["--warm-start", str(tmp_path / "a"), "--steps", "1", "--seed", "9"]
+    assert main([*arguments, *rest, "--out", str(tmp_path / "b")]) == 0
+    second = read_sittings(tmp_path / "b")[-1].held
+    assert second[0] == kept
+    assert len(second) == 2
+    assert "1 of those held out may have been trained on in an earlier sitting" in capsys.readouterr().err
+    assert "(1 of them may have been in an earlier one)" in (tmp_path / "b" / "README.md").read_text()
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts.values()))
+    assert main([*arguments, *rest, "--out", str(tmp_path / "c")]) == 0
+    assert set(read_sittings(tmp_path / "c")[-1].held) == {kept, gone}
+    assert "may have been" not in capsys.readouterr().err
+
+
 def test_what_an_earlier_sitting_saw_counts_before_a_push(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +205,9 @@ def test_what_an_earlier_sitting_saw_counts_before_a_push(
     (began / FILE).write_bytes(record([replace(FIRST, data={"sessions": 2})]))
     assert main([*push, "--public"]) == 2
     assert "that drafter learned from saved chats and may repeat them" in capsys.readouterr().err
+    (began / FILE).write_text("{}")
+    assert main([*push, "--public"]) == 1
+    assert "training.json cannot be read" in capsys.readouterr().err
     (began / FILE).write_bytes(record([replace(FIRST, command="dflash train-drafter --system Psst --out DIR")]))
     with pytest.raises(SystemExit):
         main(push)

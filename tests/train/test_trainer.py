@@ -12,27 +12,37 @@ from typing import Any
 import pytest
 import torch
 
-from dflash_cli.errors import DFlashError
+from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.train.data import Data
 from dflash_cli.train.documents import Mixture
+from dflash_cli.train.order import indices
 from dflash_cli.train.precision import other_threads
 from dflash_cli.train.recipe import Recipe
 from dflash_cli.train.report import Reporter
+from dflash_cli.train.saved_chats import SOURCE
 from dflash_cli.train.shape import config_dict, make_drafter
-from dflash_cli.train.trainer import CHECKPOINT, Trainer, indices
+from dflash_cli.train.signals import Stop
+from dflash_cli.train.sittings import FILE, read_sittings, record
+from dflash_cli.train.trainer import CHECKPOINT, Trainer
 from tests.tiny import MASK_ID, make_target
-from tests.train.lessons import RECIPE, documents, make_model, weights
+from tests.train.lessons import PAIR, RECIPE, documents, make_model, weights
 
 SHORT = replace(RECIPE, steps=9, eval_every=4, save_every=2)
 
 
-def make_trainer(folder: Path, recipe: Recipe = SHORT, report: Reporter | None = None) -> Trainer:
+def make_trainer(
+    folder: Path, recipe: Recipe = SHORT, report: Reporter | None = None, source: str = PAIR.target
+) -> Trainer:
+    """`source`: where the target is said to come from."""
     target = make_target(seed=5)
-    model = make_model(folder / "tokenizer", target)
+    model = replace(make_model(folder / "tokenizer", target), pair=replace(PAIR, target=source))
     raw = config_dict(recipe, target.config, MASK_ID)
     drafter = make_drafter(recipe, raw, target, folder)
     data = Data(documents(11, seed=1), documents(3, seed=2))
-    return Trainer(recipe, model, drafter, raw, data, folder / "out", report or Reporter(quiet=True))
+    trainer = Trainer(recipe, model, drafter, raw, data, folder / "out", report or Reporter(quiet=True))
+    if recipe.cache_features:
+        trainer.cache_features(Stop())
+    return trainer
 
 
 def never() -> bool:
@@ -50,17 +60,30 @@ def figures(trainer: Trainer) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
-@pytest.mark.parametrize(
-    "change", [{}, {"optimizer": "adamw"}, {"ema": 0.9}, {"loss": "d-pace"}, {"masking": "random"}]
-)
-def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path: Path, change: dict[str, Any]) -> None:
+CHANGES: dict[str, dict[str, Any]] = {
+    "as it is": {}, "adamw": {"optimizer": "adamw"}, "ema": {"ema": 0.9}, "d-pace": {"loss": "d-pace"},
+    "random": {"masking": "random"}, "kl": {"loss": "kl"}, "loss-vocabulary": {"loss_vocabulary": 64},
+    "cached": {"loss": "kl", "cache_features": True}, "warm": {"warm_start": "begun"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_resumed_equals_uninterrupted_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     recipe = replace(SHORT, **change)
+    if recipe.warm_start is not None:
+        make_trainer(tmp_path / "first", replace(SHORT, steps=2)).run(never)
+        (tmp_path / "first" / "out").rename(recipe.warm_start)
     whole = make_trainer(tmp_path / "whole", recipe)
+    assert not whole.resume()
     whole.run(never)
     # Wherever the signal comes: between steps, or while it is measured.
     for calls in (2, 9, 17) if not change else (7,):
         place = tmp_path / f"parts{calls}"
         first = make_trainer(place, recipe)
+        assert not first.resume()
         with pytest.raises(KeyboardInterrupt):
             first.run(after(calls))
         second = make_trainer(place, recipe)
@@ -156,26 +179,19 @@ def test_a_full_disk_costs_a_checkpoint_not_the_run(
     assert make_trainer(tmp_path).resume()
 
 
-def test_another_recipe_or_other_data_does_not_go_on(tmp_path: Path) -> None:
+def test_a_run_with_saved_chats_behind_it_does_not_go_on_to_everyone(tmp_path: Path) -> None:
+    """Also where the drafter it began with is gone."""
+    make_trainer(tmp_path / "begun", replace(SHORT, steps=1)).run(never)
+    begun = tmp_path / "begun" / "out"
+    sittings = [replace(each, data={SOURCE: 3}) for each in read_sittings(begun)]
+    (begun / FILE).write_bytes(record(sittings))
+    recipe = replace(SHORT, warm_start=str(begun))
     with pytest.raises(KeyboardInterrupt):
-        make_trainer(tmp_path).run(after(5))
-    with pytest.raises(DFlashError, match=r"a run with lr None, now it is 0\.5; use another --out"):
-        make_trainer(tmp_path, replace(SHORT, lr=0.5)).resume()
-    other = make_trainer(tmp_path)
-    other.data = Data(documents(11, seed=9), other.data.held)
-    with pytest.raises(DFlashError, match="the data or the target"):
-        other.resume()
-    assert make_trainer(tmp_path, replace(SHORT, eval_every=2, save_every=1)).resume()
-
-
-def test_a_target_in_another_precision_does_not_go_on(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        make_trainer(tmp_path).run(after(5))
-    other = make_trainer(tmp_path)
-    other.model.target.quantize = "int8"
-    with pytest.raises(DFlashError, match="target has quantize 'none', now it has 'int8'; pass --quantize none"):
-        other.resume()
-    assert make_trainer(tmp_path).resume()
+        make_trainer(tmp_path, recipe).run(after(5))
+    (begun / FILE).write_bytes(record([]))
+    with pytest.raises(UsageError, match="learned from saved chats and may repeat them; leave --public out"):
+        make_trainer(tmp_path, replace(recipe, public=True)).resume()
+    assert make_trainer(tmp_path, recipe).resume()
 
 
 def test_other_threads_are_told_of(
