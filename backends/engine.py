@@ -159,6 +159,7 @@ class Engine:
         if len(self._waiting) == CONTEXT_ROWS:
             self.write_waiting_context()
 
+    @torch.inference_mode()
     def write_waiting_context(self) -> None:
         """Bring the drafter's context up to date."""
         if self._waiting:

@@ -51,7 +51,8 @@ def index_drafter(folder: Path, model: Model, corpus: Sequence[str], size: int) 
     for entry in read_corpus(corpus, model):
         if isinstance(entry, BadLine):
             raise DFlashError(entry.reason)
-        answers.append(entry[1])
+        _, _, answer, _ = entry
+        answers.append(answer)
     vocab_size = model.target.config.vocab_size
     ids = most_frequent(answers, size, vocab_size, model.codec.stop_ids)
     write_index(folder, ids, vocab_size)
