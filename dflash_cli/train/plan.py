@@ -148,7 +148,8 @@ class Plan:
             seconds += recipe.batch * self.mean * self.reading
         return Stage(
             f"training: {num_steps} steps of {recipe.batch} documents, {recipe.optimizer} {recipe.learning_rate:g}, "
-            f"loss {recipe.loss}, gamma {recipe.decay(self.drafter.block_size):g}",
+            f"loss {recipe.loss}"
+            + ("" if recipe.loss == "d-pace" else f", gamma {recipe.decay(self.drafter.block_size):g}"),
             num_steps * seconds,
         )
 

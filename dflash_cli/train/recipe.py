@@ -137,7 +137,7 @@ class Recipe:
     warm_start: str | None = setting(
         None, Folder(), "Begin with this drafter; it decides the shape.", "drafter", "--warm-start"
     )
-    loss: str = setting("ce", Choice("ce", "d-pace", "kl"), "What is minimised.", "training", "--loss")
+    loss: str = setting("d-pace", Choice("ce", "d-pace", "kl"), "What is minimised.", "training", "--loss")
     loss_vocabulary: int | None = setting(
         None,
         Whole(64),
@@ -146,7 +146,11 @@ class Recipe:
         "--loss-vocabulary",
     )
     gamma: float | None = setting(
-        None, Number(0, above=True), "Slot k counts exp(-(k-1)/gamma) (default: by block size).", "training", "--gamma"
+        None,
+        Number(0, above=True),
+        "With ce and kl, slot k counts exp(-(k-1)/gamma) (default: by block size).",
+        "training",
+        "--gamma",
     )
     masking: str = setting(
         "full", Choice("full", "random"), "Slots masked in training: all, or some.", "training", "--masking"
@@ -242,6 +246,10 @@ def make_recipe(file: str | None, given: dict[str, Any]) -> Recipe:
         if fixed:
             name = fixed[0].replace("_", "-")
             raise UsageError(f"--{name} does not go with --warm-start, whose drafter decides it; leave one of them out")
+    if recipe.gamma is not None and recipe.loss == "d-pace":
+        raise UsageError(
+            "--gamma does not go with --loss d-pace, which finds its own weights; add --loss ce, or leave it out"
+        )
     if recipe.ema >= 1:
         raise UsageError("--ema 1 never moves; expected below 1, such as 0.99")
     if recipe.license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", recipe.license, re.ASCII):

@@ -47,7 +47,7 @@ def test_every_stage_has_its_size_and_time(model: Model, tmp_path: Path) -> None
         "answers to make: 24, 24 tokens each where none ends sooner, 1,448 of prompts before them" + TIME,
         r"documents: [345], \d+ tokens, \d+ on average, about [\d.]+ blocks each",
         "features: cached, .* on disk" + TIME,
-        r"training: 250 steps of 4 documents, muon 0.003, loss ce, gamma [\d.]+" + TIME,
+        r"training: 250 steps of 4 documents, muon 0.003, loss d-pace" + TIME,
         r"measuring: 3 times, [123] prompts, at most 16 tokens each" + TIME,
         "in all: " + TIME[2:],
     ):

@@ -42,6 +42,12 @@ def test_recipes_without_answers_to_learn_from_are_refused(given: dict[str, obje
         make_recipe(None, given)
 
 
+def test_gamma_is_of_the_losses_that_have_it() -> None:
+    assert make_recipe(None, {"prompts": ("p",), "loss": "ce", "gamma": 3.0}).decay(8) == 3.0
+    with pytest.raises(UsageError, match=r"--gamma does not go with --loss d-pace.*add --loss ce"):
+        make_recipe(None, {"prompts": ("p",), "gamma": 3.0})
+
+
 @pytest.mark.parametrize("wrong", [{"temperature": 0.7}, {"keep_answers": True}])
 def test_a_check_needs_greedy_answers_and_few_prompts(wrong: dict[str, Any]) -> None:
     recipe = Recipe(prompts=("p",), synthesize=20_000)
