@@ -65,16 +65,19 @@ def test_a_plain_step_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_logits_that_the_next_pass_writes_over_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, shared = build(), torch.zeros(6, VOCAB)
+    passes = []
     for name in ("draft", "verify"):
         right = getattr(engine, name)
 
         def reusing(*arguments: Any, right: Any = right) -> torch.Tensor:
             logits = right(*arguments)
+            passes.append(logits.shape[1])
             place = shared[: logits.shape[1]]
             return place.copy_(logits[0]).unsqueeze(0)
 
         monkeypatch.setattr(engine, name, reusing)
-    self_test(engine, build())
+    self_test(engine, build())  # raises where it compares what was written over
+    assert passes == [5, 6, 1]
 
 
 class Chain:
