@@ -9,8 +9,8 @@ from backends import create_backend
 from backends.eagle import EagleDrafter
 from backends.engine import Engine
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
-from tests.tiny import VOCAB, make_eagle, make_engine, make_target
+from dflash_cli.speculative import Request
+from tests.tiny import VOCAB, make_eagle, make_engine, make_target, said_by
 
 TARGET = make_target(seed=3)
 DRAFTER = make_eagle(seed=4)
@@ -145,9 +145,6 @@ def test_a_larger_cache_holds_what_the_smaller_one_did() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_what_is_said_is_the_targets_own(temperature: float) -> None:
     request = Request(IDS[:5].tolist(), SamplingParams(temperature=temperature, seed=3), max_new_tokens=40)
-    said = []
-    for drafter in (DRAFTER, None):
-        events = Decoder(make_engine(TARGET, drafter)).generate(request)
-        said.append([token for event in events for token in getattr(event, "new_ids", ())])
-    assert said[0] == said[1]
-    assert len(said[0]) >= 39
+    said = said_by(TARGET, DRAFTER, request)
+    assert said == said_by(TARGET, None, request)
+    assert len(said) >= 39

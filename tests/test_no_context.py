@@ -10,8 +10,8 @@ import torch
 from backends.config import CheckpointError, DFlashConfig
 from backends.engine import Engine
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
-from tests.tiny import MASK_ID, NO_CONTEXT, VOCAB, drafter_dict, make_drafter, make_engine, make_target
+from dflash_cli.speculative import Request
+from tests.tiny import MASK_ID, NO_CONTEXT, VOCAB, drafter_dict, make_drafter, make_engine, make_target, said_by
 
 TARGET = make_target(seed=3)
 DRAFTER = make_drafter(seed=4, **NO_CONTEXT)
@@ -58,11 +58,8 @@ def test_there_are_no_weights_to_fuse_what_is_not_seen() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_what_is_said_is_the_targets_own(temperature: float) -> None:
     request = Request(IDS[:5].tolist(), SamplingParams(temperature=temperature, seed=3), max_new_tokens=40)
-    said = []
-    for drafter in (DRAFTER, None):
-        events = Decoder(make_engine(TARGET, drafter)).generate(request)
-        said.append([token for event in events for token in getattr(event, "new_ids", ())])
-    assert said[0] == said[1]
+    said = said_by(TARGET, DRAFTER, request)
+    assert said == said_by(TARGET, None, request)
 
 
 @pytest.mark.parametrize(

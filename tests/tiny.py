@@ -16,6 +16,7 @@ from backends.drafter import Drafter
 from backends.eagle import EagleDrafter
 from backends.engine import Engine
 from backends.target import Target
+from dflash_cli.speculative import Decoder, Request
 from tests.byte_tokenizer import make_byte_tokenizer_folder
 
 VOCAB = 272
@@ -148,3 +149,9 @@ def write_pair(folder: Path, *, seed: int = 0, kind: str = "qwen3", **drafter_ch
         tensors = {name: parameter.detach().contiguous() for name, parameter in module.named_parameters()}
         save_file(tensors, place / "model.safetensors")
     return target, drafter
+
+
+def said_by(target: Target, drafter: Drafter | None, request: Request) -> list[int]:
+    """The ids of an answer."""
+    events = Decoder(make_engine(target, drafter)).generate(request)
+    return [token for event in events for token in getattr(event, "new_ids", ())]
