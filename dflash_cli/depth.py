@@ -112,7 +112,7 @@ class Depth:
         self._probe_left = self._since_recheck = 0
         self._interval = self._waited = PROBE_AFTER
         self._known_steps: dict[int, float] = {}
-        self._planned = self._opening()
+        self._unpaid, self._recheck = self._opening(), list[int]()
         self._width = 1
         self._width = self._next()
 
@@ -142,10 +142,12 @@ class Depth:
         self.acceptance.limit(NEW_TEXT_WEIGHT)
         left = self._chat.balance = min(self._chat.balance, OPENING)
         self._turn = Account(max(left, 0.0))
+        if not self._unpaid and not self._can_pay(self._width):  # it was chosen when there was more to lose
+            self._width = self._next()
         self._interval = self._waited = PROBE_AFTER
 
     def _opening(self) -> list[int]:
-        """The first widths where costs are unknown: the trained block and a plain step by turns.
+        """The first widths where costs are unknown, whatever they cost: the trained block and a plain step by turns.
 
         The block first: at worst it wastes a draft and some rows, once, while it tells the most, how drafts fare at
         every position and what the dearest pass costs. A plain step at once after it: without one nothing compares.
@@ -184,13 +186,18 @@ class Depth:
 
     def _payable(self, gains: dict[int, float]) -> dict[int, float]:
         """Of these, the widths that the account can pay even if no draft is accepted."""
-        return {width: gain for width, gain in gains.items() if self._steps(width) - 1 <= self._balance}
+        return {width: gain for width, gain in gains.items() if self._can_pay(width)}
+
+    def _can_pay(self, width: int) -> bool:
+        return self._steps(width) - 1 <= max(self._balance, 0.0)
 
     def _next(self) -> int:
         if len(self.widths) == 1:
             return 1
-        if self._planned:
-            return self._planned.pop(0)
+        if self._unpaid:
+            return self._unpaid.pop(0)
+        if self._recheck and self._can_pay(width := self._recheck.pop(0)):
+            return width
         if self._speculating:
             return self._speculate()
         return self._probe() if self._probe_left else self._wait()
@@ -205,7 +212,7 @@ class Depth:
         self._since_recheck += 1
         if self._since_recheck > RECHECK_AFTER:
             self._since_recheck = 0
-            self._planned = [1, 1, *([self.widths[-1]] * 2 if self.widths[-1] in gains else [])]
+            self._recheck = [1, 1, self.widths[-1], self.widths[-1]]
             return 1
         return best if gains[best] > CHANGE * gains.get(self._width, 0.0) else self._width
 

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
 # Read once, when torch is imported: tiny models gain nothing by threads, and those of two processes block each other.
@@ -19,6 +20,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_threa
     # In a script's background Ctrl-C is ignored, by all that is started there too; here it is what is tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+# The same examples in each run, so that a failure repeats itself; `--hypothesis-profile search` draws others.
+settings.register_profile("repeatable", derandomize=True, database=None)
+settings.register_profile("search", derandomize=False, print_blob=True)
+settings.load_profile("repeatable")
 
 SETTINGS_FROM_OUTSIDE = ("XDG_", "DFLASH_", "_DFLASH_", "HF_", "NO_COLOR", "FORCE_COLOR")
 

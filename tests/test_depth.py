@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dflash_cli.costs import Costs
@@ -103,6 +103,7 @@ def test_never_much_slower_than_plain_and_near_the_best_width(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(sorted(MACHINES)), st.floats(0.0, 1.0))
+@example(0, "steep", 0.875)  # a turn began with a block that an earlier one had earned
 def test_no_order_of_good_and_bad_drafts_costs_more_than_the_allowance(seed: int, name: str, goodness: float) -> None:
     """With exact costs, at every point of a chat and of each turn: what is lost is the loan or 2.5 % of the tokens."""
     machine, chance = MACHINES[name], random.Random(seed)
@@ -203,6 +204,20 @@ def test_what_one_answer_won_is_not_lost_in_the_next(name: str) -> None:
         answer.run(depth, 120)
         plain = machine.verify_ms(1) * (answer.place - place)
         assert answer.ms - ms <= 1.02 * plain + 2 * machine.verify_ms(1)
+
+
+def test_a_turn_does_not_begin_with_a_block_that_only_the_last_one_could_pay() -> None:
+    """Eight rows lose 2.07 steps if no draft is kept: an account at its highest pays that, a new turn's does not."""
+    machine = MACHINES["steep"]
+    depth = Depth(8, Costs({width: machine.verify_ms(width) for width in range(1, 9)}, machine.draft_ms))
+    for _ in range(40):
+        width = depth.width()
+        depth.observe(width, width - 1, width - 1, machine.draft_ms, machine.verify_ms(width))
+    assert depth.width() == 8
+    depth.new_turn()
+    width = depth.width()
+    assert 1 < width < 8
+    assert (machine.draft_ms + machine.verify_ms(width)) / machine.verify_ms(1) - 1 <= OPENING
 
 
 def test_without_a_calibration_it_opens_with_the_trained_block_and_plain_steps() -> None:
