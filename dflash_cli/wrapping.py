@@ -122,7 +122,8 @@ def _word_cuts(text: str, width: int) -> list[int]:
         if not belongs and (cells == WIDE or previous == " "):
             word, since_word = i, 0
         if not belongs and column + cells > width and i > begin:
-            begin, column, since_word = (word, since_word, since_word) if word > begin else (i, 0, 0)
+            fits = word > begin and since_word + cells <= width
+            begin, column, since_word = (word, since_word, since_word) if fits else (i, 0, 0)
             cuts.append(begin)
         column, since_word, previous = column + cells, since_word + cells, char
     return cuts

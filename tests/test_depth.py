@@ -101,7 +101,7 @@ def test_never_much_slower_than_plain_and_near_the_best_width(
         assert best / sum(each.warm_pace for each in ours) >= (0.8 if text == "fast-switching" else 0.95)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from(sorted(MACHINES)), st.floats(0.0, 1.0))
 @example(0, "steep", 0.875)  # a turn began with a block that an earlier one had earned
 def test_no_order_of_good_and_bad_drafts_costs_more_than_the_allowance(seed: int, name: str, goodness: float) -> None:

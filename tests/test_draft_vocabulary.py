@@ -83,7 +83,7 @@ class OverIds(DraftedBy):
         return one_hot([self.columns.get(each, 0) for each in proposed], len(self.columns)).unsqueeze(0)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(ids=st.sets(st.sampled_from(sorted(set(REFERENCE[:FEW]))), min_size=1))
 def test_a_drafter_that_foresees_keeps_what_its_index_has(ids: set[int]) -> None:
     events = run(OverIds(sorted(ids)), max_new_tokens=FEW)

@@ -105,7 +105,7 @@ def test_rows_do_not_depend_on_how_many_there_are(method: str, dtype: torch.dtyp
 
 
 @needs_digits
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 20), seed=st.integers(0, 1000), scale=st.sampled_from([1e-6, 1.0, 3e4]))
 def test_sums_of_digits_are_exact_for_any_rows(rows: int, seed: int, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)

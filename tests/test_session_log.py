@@ -95,7 +95,7 @@ def test_events_are_saved_where_they_are_given(store: SessionStore, tmp_path: Pa
 ACTIONS = st.lists(st.sampled_from(["turn", "turn", "turn", "undo", "clear", "reopen", "rename", "full", "room"]))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ACTIONS)
 def test_the_file_is_what_happened(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, actions: list[str]

@@ -65,7 +65,7 @@ def test_random_drafter_gives_the_plain_text() -> None:
     assert isinstance(events[-1], Finished)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     block_size=st.integers(2, 9),
     width=st.integers(1, 9),

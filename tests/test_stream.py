@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dflash_cli.errors import UsageError
@@ -66,7 +66,6 @@ def stream_all(
 
 
 @given(byte_ids, sizes)
-@settings(deadline=None)
 @example([0xE2] * 100 + [0x82, 0xAC], [1])
 @example([0xF0, 0x9F, 0x98, *[IM_END] * 50, 0x80], [1])
 @example([0x80] * 50 + list("😀".encode()), [1])
@@ -76,7 +75,6 @@ def test_any_bytes_stream_to_their_text(codec: TextCodec, ids: list[int], sizes:
 
 @needs_qwen3
 @given(st.lists(st.one_of(st.integers(0, 300), st.integers(0, 151700)), max_size=60), sizes)
-@settings(deadline=None)
 def test_any_qwen3_ids_stream_to_their_text(qwen3: TextCodec, ids: list[int], sizes: list[int]) -> None:
     check_streams_like_decode(qwen3, ids, sizes)
 
@@ -191,7 +189,6 @@ def first_stop(text: str, stops: Sequence[str]) -> tuple[int, int] | None:
 
 
 @given(st.text("ab😀", max_size=30), st.lists(st.text("ab😀", min_size=1, max_size=5), min_size=1, max_size=3), sizes)
-@settings(deadline=None)
 def test_any_stop_strings_in_any_blocks(codec: TextCodec, text: str, stops: list[str], sizes: list[int]) -> None:
     streamed, stopped_after = stream_all(codec, list(text.encode()), stops, sizes)
     match = first_stop(text, stops)
@@ -202,7 +199,6 @@ def test_any_stop_strings_in_any_blocks(codec: TextCodec, text: str, stops: list
 
 
 @given(st.text("abc", max_size=20), st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3))
-@settings(deadline=None)
 def test_only_possible_beginnings_are_held_back(codec: TextCodec, text: str, stops: list[str]) -> None:
     if first_stop(text, stops) is not None:
         return

@@ -158,7 +158,6 @@ texts = st.lists(fragments, max_size=12).map("".join)
 
 
 @given(texts, texts)
-@settings(deadline=None)
 @example("<|im_<|im_end|>end|>", "<|im_end|><|im_end|>")
 @example("<<think>", "<</think></think>")
 def test_control_strings_in_messages_stay_text(codec: TextCodec, first: str, second: str) -> None:
@@ -175,7 +174,6 @@ def test_control_strings_in_messages_stay_text(codec: TextCodec, first: str, sec
 
 
 @given(texts)
-@settings(deadline=None)
 def test_control_strings_in_raw_text_stay_text(codec: TextCodec, text: str) -> None:
     ids = codec.encode_raw(text)
     assert not CONTROL & set(ids)
@@ -404,7 +402,7 @@ def test_qwen3_facts(qwen3: TextCodec) -> None:
 
 @needs_qwen3
 @given(st.lists(fragments | st.sampled_from(["<tool_call>", "<|fim_prefix|>", "</tool_response>"]), max_size=10))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @example(["<tool_response>", "</tool_response>"])
 def test_qwen3_control_strings_of_the_user_stay_text(qwen3: TextCodec, parts: list[str]) -> None:
     text = "".join(parts)

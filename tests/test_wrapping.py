@@ -68,3 +68,7 @@ def test_code_and_tables_are_no_prose() -> None:
 def test_a_space_with_an_accent_does_not_hang_over_the_margin() -> None:
     rows = wrap_words(Text("1111 \u0301"), 2)
     assert [row.plain for row in rows] == ["11", "11", " \u0301"]
+
+
+def test_an_accent_of_nothing_takes_no_place_from_the_word_after_it() -> None:
+    assert plain(divide(Text("\u0301漢a"), 2)) == ["\u0301漢", "a"]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from backends import choose_backend
 from dflash_cli.bench.subject import PeerUnavailable, Place, Work
 from dflash_cli.fetch import fetch
@@ -123,6 +125,7 @@ class _Peers:
 
     def llama(self, gguf: str | None, seed: int) -> LlamaModel:
         """The GGUF file; its cache is in half precision."""
+        from dflash_cli.bench.llama_trial import require_survival
         from dflash_cli.bench.peer_llama import LlamaModel, gguf_file, require_llama
 
         require_llama()
@@ -130,4 +133,5 @@ class _Peers:
         path = gguf_file(self.model.pair.target, gguf, offline=config.offline, quiet=config.quiet)
         cache = kv_bytes(self.weights.target.config, self.max_len, 2)
         self.room.take_peer("--peer llama.cpp", path.stat().st_size + cache)
+        require_survival(path, torch.get_num_threads())
         return LlamaModel(path, self.max_len, self.weights.device, seed)

@@ -40,7 +40,7 @@ def test_names_are_cut_and_columns_left_out(width: int, line: str, left_out: str
     assert " ".join(text.splitlines()[3:]) == left_out
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(29, 120), st.lists(st.tuples(st.text("ab日", max_size=30), st.integers(0, 10**9)), min_size=1))
 def test_every_line_has_room(width: int, rows: list[tuple[str, int]]) -> None:
     cells = [(name, f"{count:,}", "1.00") for name, count in rows]

@@ -127,7 +127,7 @@ facts = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(passes, facts), max_size=12), st.integers(1, 12))
 def test_sums_over_groups_are_the_totals(turns: list[tuple[Any, dict[str, Any]]], last: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ from tests.train.test_trainer import SHORT, make_trainer, never
 IDS = st.integers(0, 19)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(answer=st.lists(IDS, max_size=30), size=st.integers(1, 25), always=st.sets(IDS, max_size=3))
 def test_the_most_frequent_ids_are_taken(answer: list[int], size: int, always: set[int]) -> None:
     counts = Counter(answer)
