@@ -224,7 +224,8 @@ class CompiledEngine(Engine):
         modules that nobody changes any more, it would make sure before every graph, in up to 7 % of a pass."""
         if not self.is_warm:
             return nullcontext()
-        return torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
+        stance: AbstractContextManager[object] = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
+        return stance
 
     def _pass(
         self, kind: str, length: int, ids: Tensor, start: Tensor, known_start: Sequence[int] | None = None

@@ -34,7 +34,7 @@ class Trained:
 
     `target`: the source of the target. `step`, `tokens`, `seconds`: when these weights were measured.
     `measured`: their figures, as in the metrics. `curve`: all measurements so far. `entries`: lines of the metrics.
-    `earlier`: the sittings of the drafter that this run began with.
+    `earlier`: the sittings of the drafter that this run began with. `given_up`: as in `Sitting`.
     """
 
     config: Config
@@ -50,6 +50,7 @@ class Trained:
     curve: Sequence[Point]
     entries: Sequence[dict[str, Any]] = field(default=())
     earlier: Sequence[Sitting] = field(default=())
+    given_up: Sequence[tuple[int, int]] = field(default=())
 
     @property
     def sittings(self) -> list[Sitting]:
@@ -65,6 +66,7 @@ class Trained:
             curve=[point for point in self.curve if point[0] <= self.step],
             begun_with=None if began is None or self.earlier else shown(CHOICES["warm_start"], began),
             held=[document.key for document in self.data.held],
+            given_up=[(step, planned) for step, planned in self.given_up],
         )
         return [*self.earlier, own]
 
@@ -168,6 +170,7 @@ def _training(_raw: dict[str, Any], trained: Trained) -> Iterable[str]:
         yield f"In {len(sittings)} sittings, {_totals(sittings)} in all. The last one:"
         yield ""
     yield from _fenced(printable(sittings[-1].command))
+    yield from _changed(sittings[-1])
     yield ""
     yield (
         f"{_totals(sittings[-1:])} on {trained.machine}; dflash {__version__}. Answers are the "
@@ -191,8 +194,17 @@ def _earlier(sittings: Sequence[Sitting]) -> Iterable[str]:
         yield f"Sitting {number}: {_totals([each])} on {_plain(each.machine)}."
         yield ""
         yield from _fenced(printable(each.command))
+        yield from _changed(each)
         yield ""
         yield from _table(("data", "documents"), each.data.items())
+
+
+def _changed(sitting: Sitting) -> Iterable[str]:
+    """The command tells the last length of a run; with another one before, it does not repeat the sitting."""
+    if sitting.given_up:
+        yield ""
+        lengths = ", ".join(f"{planned:,} until step {step:,}" for step, planned in sitting.given_up)
+        yield f"Its length was changed while it ran, and with it how fast the learning rate fell: {lengths}."
 
 
 def _log(_raw: dict[str, Any], trained: Trained) -> Iterable[str]:

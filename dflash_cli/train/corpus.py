@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dflash_cli.train.recipe import Recipe
 
 
+CHECKPOINT = "checkpoint"  # of how answers were made: an older version did not say it, and it may be gone from the disk
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A prompt that waits for its answer."""
@@ -69,9 +72,10 @@ class AnswerFile:
                 f"{self._sidecar} is damaged; remove it and {self.path.name}, and the answers are made again"
             )
         for key, value in self.how.items():
-            if found.get(key) != value:
+            before = found.get(key)
+            if before != value and not (key == CHECKPOINT and None in (before, value)):
                 raise DFlashError(
-                    f"the answers in {self.path} were made with {key} {found.get(key)!r}, now it is {value!r}; "
+                    f"the answers in {self.path} were made with {key} {before!r}, now it is {value!r}; "
                     "use another --out, or remove that file and the one beside it"
                 )
 

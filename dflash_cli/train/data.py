@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_cli.errors import DFlashError
-from dflash_cli.train.corpus import AnswerFile, Wanted, answers
+from dflash_cli.stats_store.checkpoint import checkpoint_hash
+from dflash_cli.train.corpus import CHECKPOINT, AnswerFile, Wanted, answers
 from dflash_cli.train.documents import Document, Mixture, make_document, split, without_repeats
 from dflash_cli.train.precision import precision, quantised
 from dflash_cli.train.reading import Read
@@ -75,6 +76,7 @@ def how_answered(recipe: Recipe, model: Model) -> dict[str, Any]:
     return {
         "engine": None if recipe.engine is None else "server",
         "target": model.pair.target,
+        CHECKPOINT: None if recipe.engine else checkpoint_hash(model.pair.target) or None,
         "dtype": None if recipe.engine else precision(model.target)["dtype"],
         "quantize": None if recipe.engine else quantised(model.target),
         "thinking": model.thinking,

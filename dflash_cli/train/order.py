@@ -8,6 +8,8 @@ from dflash_cli.train.data import Data
 from dflash_cli.train.documents import Mixture
 from dflash_cli.train.recipe import Recipe
 
+LENGTHS = ("steps", "epochs")  # choices that say how long a run is, and nothing else
+
 
 def count_steps(recipe: Recipe, data: Data) -> int:
     """Steps of a run: asked for, or so many that each document is used `epochs` times, weights aside."""

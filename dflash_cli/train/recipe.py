@@ -22,10 +22,10 @@ CHECK_PROMPTS = 8  # that `--check` reads; it learns half of them by heart
 LEARNING_RATES = {"muon": 3e-3, "adamw": 6e-4}
 RESUMABLE = (
     "prompts", "from_sessions", "corpus", "engine", "engine_model", "eval_prompts", "skip_bad", "rows",
-    "eval_every", "save_every", "threads", "tensorboard", "push_to_hub", "public", "license",
+    "eval_every", "save_every", "threads", "tensorboard", "push_to_hub", "public", "license", "steps", "epochs",
 )  # fmt: skip
 """Choices that may differ when a run goes on: they change no result of a step. (Of files, what they hold counts; other
-`threads` move the last bits of sums on a CPU, which is told.)"""
+`threads` move the last bits of sums on a CPU, and another length bends the schedule from there on: both are told.)"""
 
 
 class Layers(Kind):
@@ -171,7 +171,13 @@ class Recipe:
         4096, Whole(64), "Context tokens and block slots computed at once.", "training", "--row-tokens"
     )
     epochs: int = setting(6, Whole(1), "Times each document is used.", "training", "--epochs")
-    steps: int | None = setting(None, Whole(1), "Steps in all (default: by --epochs).", "training", "--steps")
+    steps: int | None = setting(
+        None,
+        Whole(1),
+        "Steps in all (default: by --epochs); may change when a run goes on.",
+        "training",
+        "--steps",
+    )
     seed: int = setting(0, Whole(0), "Same seed, same drafter.", "training", "--seed")
     eval_every: int = setting(100, Whole(1), "Steps between two measurements.", "running", "--eval-every")
     eval_tokens: int = setting(96, Whole(2), "Most tokens of an answer that is measured.", "running", "--eval-tokens")

@@ -38,7 +38,7 @@ class RunFacts:
         }
 
     def check(self, saved: dict[str, Any], out: Path) -> None:
-        """Raises DFlashError where the run that was saved in `out` is another."""
+        """Raises DFlashError where the run that was saved in `out` is another. It may have another length."""
         if differing := self.recipe.differences(saved["recipe"]):
             name = differing[0]
             raise DFlashError(

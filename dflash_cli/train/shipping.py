@@ -30,7 +30,7 @@ class State:
 
     `measured`: the step that was last measured. `curve`: (step, tokens, tau) of each measurement. `best`: when the
     weights that are to be shipped were measured, and their figures. `earlier`: the sittings of the drafter it began
-    with.
+    with. `given_up`: (step, steps in all that were planned until then) of each change of the run's length.
     """
 
     step: int = 0
@@ -42,6 +42,7 @@ class State:
     curve: list[Point] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
     earlier: list[dict[str, Any]] = field(default_factory=list)
+    given_up: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Shipping:
@@ -126,4 +127,5 @@ class Shipping:
             curve=state.curve,
             entries=self.metrics.entries(),
             earlier=from_dicts(state.earlier),
+            given_up=state.given_up,
         )

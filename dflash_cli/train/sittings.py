@@ -24,7 +24,8 @@ class Sitting:
 
     `steps`, `tokens` (of answers), `seconds`: until they were measured. `data`: documents by source. `curve`: each
     measurement until then. `begun_with`: the name of a drafter of whose training nothing was recorded. `held`: keys of
-    the prompts that it measured on and did not train on; none where an older version did not record them.
+    the prompts that it measured on and did not train on; none where an older version did not record them. `given_up`:
+    (step, steps in all that the learning rate's schedule had until then) of each change of its length.
     """
 
     steps: int
@@ -36,6 +37,7 @@ class Sitting:
     curve: list[Point]
     begun_with: str | None = None
     held: list[str] = field(default_factory=list)
+    given_up: list[tuple[int, int]] = field(default_factory=list)
 
 
 def record(sittings: Sequence[Sitting]) -> bytes:
@@ -85,6 +87,7 @@ def _sitting(value: dict[str, Any]) -> Sitting:
         curve=[(_count(step), _count(tokens), _number(tau)) for step, tokens, tau in value["curve"]],
         begun_with=None if begun_with is None else str(begun_with),
         held=[str(key) for key in list(value.get("held", []))],
+        given_up=[(_count(step), _count(planned)) for step, planned in value.get("given_up", [])],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from backends.draft_vocabulary import DraftHead
 from backends.drafter import Drafter
-from dflash_cli.errors import DFlashError
+from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.stats_store.checkpoint import checkpoint_hash
 from dflash_cli.train.checkpoint import load_checkpoint, save_checkpoint
 from dflash_cli.train.data import Data
@@ -25,7 +25,7 @@ from dflash_cli.train.features import FeatureReader, Features
 from dflash_cli.train.learner import Learner
 from dflash_cli.train.loss_vocabulary import LossVocabulary
 from dflash_cli.train.metrics import Metrics
-from dflash_cli.train.order import count_steps, indices
+from dflash_cli.train.order import LENGTHS, count_steps, indices
 from dflash_cli.train.precision import other_threads
 from dflash_cli.train.push import check_sittings
 from dflash_cli.train.ranks import Ranks
@@ -101,13 +101,30 @@ class Trainer:
             return False
         groups, saved = load_checkpoint(path)
         self._facts().check(saved, self.out)
+        before = count_steps(replace(self.recipe, **{key: saved["recipe"][key] for key in LENGTHS}), self.data)
         if remark := other_threads(saved.get("threads"), self.learner.head.device):
             self.report.tell(remark)
         # Those that are saved: the other folder may hold more by now. An older version saved none.
         state = State(**{"earlier": self.state.earlier} | saved["state"])
         check_sittings(from_dicts(state.earlier), self.out, public=self.recipe.public)
+        self._check_length(state, before)
         self._take(groups, state)
         return True
+
+    def _check_length(self, state: State, before: int) -> None:
+        """Another length than `before` is noted, and told. Raises UsageError for one that is over already."""
+        if self.num_steps == before:
+            return
+        if self.num_steps < state.step:
+            raise UsageError(
+                f"the run in {self.out} is at step {state.step}, past the {self.num_steps} asked for; pass more "
+                "--steps, or use another --out"
+            )
+        state.given_up.append((state.step, before))
+        self.report.tell(
+            f"the run was to take {before} steps, now {self.num_steps}: from here on the learning rate falls to its "
+            "end there"
+        )
 
     def _facts(self) -> RunFacts:
         return RunFacts(self.recipe, self.data.fingerprint, self.raw, self.model.target, self.checkpoint)

@@ -38,6 +38,23 @@ def test_answers_of_a_quantised_target_are_others(model: Model, tmp_path: Path) 
         answer_file(RECIPE, model, tmp_path)
 
 
+def test_answers_of_other_weights_are_others(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made_with(checkpoint: str) -> None:
+        monkeypatch.setattr("dflash_cli.train.data.checkpoint_hash", lambda _source: checkpoint)
+        answer_file(RECIPE, model, tmp_path).add_lines([])
+
+    made_with("aaa")
+    made_with("aaa")
+    made_with("")  # gone from the disk
+    with pytest.raises(DFlashError, match="made with checkpoint 'aaa', now it is 'bbb'"):
+        made_with("bbb")
+    old = json.loads((tmp_path / "answers.json").read_text())
+    del old["checkpoint"]
+    (tmp_path / "answers.json").write_text(json.dumps(old))
+    made_with("bbb")
+    assert how_answered(replace(RECIPE, engine="http://localhost:1/v1"), model)["checkpoint"] is None
+
+
 def test_sources_are_of_the_data_where_they_are_weighed() -> None:
     docs, held = documents(6), documents(2, seed=9)
     renamed = [Document(each.ids, each.start, "s0") for each in docs]

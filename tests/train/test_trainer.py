@@ -118,6 +118,31 @@ def test_killed_without_a_word_goes_on_from_the_last_checkpoint(tmp_path: Path) 
     assert figures(second) == figures(whole)
 
 
+def test_a_run_may_go_on_for_longer_or_shorter_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_trainer(tmp_path).run(never)
+    longer = make_trainer(tmp_path, replace(SHORT, steps=14), Reporter())
+    assert longer.resume()
+    assert "the run was to take 9 steps, now 14" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        longer.run(after(8))
+    assert 9 < longer.state.step < 13
+    with pytest.raises(UsageError, match=f"is at step {longer.state.step}, past the 4 asked for"):
+        make_trainer(tmp_path, replace(SHORT, steps=4)).resume()
+    stopped_at = longer.state.step
+    last = make_trainer(tmp_path, replace(SHORT, steps=13))
+    assert last.resume()
+    last.run(never)
+    assert last.state.step == 13
+    assert [tuple(each) for each in last.state.given_up] == [(9, 9), (stopped_at, 14)]
+    again = make_trainer(tmp_path, replace(SHORT, steps=13))
+    assert again.resume()
+    assert len(again.state.given_up) == 2
+    (sitting,) = read_sittings(tmp_path / "out")
+    assert sitting.given_up == [(9, 9), (stopped_at, 14)]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"how fast the learning rate fell: 9 until step 9, 14 until step {stopped_at}." in card
+
+
 def test_the_size_of_rows_changes_no_gradient(tmp_path: Path) -> None:
     """One normaliser for the step: many small rows add up to what one large row gives."""
     found = []
