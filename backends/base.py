@@ -73,7 +73,18 @@ def likeliest(logits: Tensor) -> Tensor:
 
 def likeliest_drafts(backend: Backend, anchors: Tensor, start: Sequence[int], count: int) -> Tensor:
     """anchors [B] at `start` -> the likeliest ids [B, count] for the places after them; count < b."""
-    columns = likeliest(backend.draft(anchors, start)[:, :count])
+    return _ids(backend, likeliest(backend.draft(anchors, start)[:, :count]))
+
+
+def drafts_and_chances(backend: Backend, anchors: Tensor, start: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The same for a whole block, [B, b-1], and the drafter's own probability of each id, [B, b-1], fp32."""
+    logits = backend.draft(anchors, start)
+    highest, columns = logits.max(-1)
+    return _ids(backend, columns), (highest.float() - logits.float().logsumexp(-1)).exp().nan_to_num(0.0)
+
+
+def _ids(backend: Backend, columns: Tensor) -> Tensor:
+    """Columns of a draft's logits as token ids."""
     return columns if backend.draft_ids is None else backend.draft_ids[columns]
 
 

@@ -1,18 +1,17 @@
 """How many rows the next verify pass takes: the width that commits most tokens a second here and now.
 
-The drafter always drafts its trained block; the pass is trimmed to the anchor and the first drafts. Width 1 drafts
-nothing. Imports no torch, has no clock and no randomness: the same blocks give the same widths.
+The drafter always drafts its trained block; the pass is trimmed to the anchor and the first drafts, by how drafts fared
+lately and, where it can be looked at, by what the drafter thinks of these. Width 1 drafts nothing. Imports no torch,
+has no clock and no randomness: the same blocks give the same widths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dflash_cli.acceptance import AcceptanceByPosition, Trust, expected_tokens
 from dflash_cli.costs import DRAFT, Costs
 
-PRIOR = 0.5  # acceptance of the first draft before any was seen; of a later one it is that of the one before it
-PRIOR_WEIGHT = 1.5  # of that, in drafts seen
-FADE, FADE_UNTESTED = 0.98, 0.99  # what older evidence still weighs after a block that tested a position, or did not
 ENTER, LEAVE = 1.05, 0.98  # speed over plain decoding at which speculation begins and ends
 CHANGE = 1.03  # speed over the present width's at which another one is taken
 RECHECK_AFTER = 200  # speculated blocks after which plain steps and the widest pass are timed again
@@ -27,54 +26,6 @@ PROBE_AFTER, PROBE_AFTER_MOST = 12, 64  # plain steps between probes, doubled as
 PROBE_AFTER_NEVER = 4096  # the most where not even the best drafts would pay, by the costs known so far
 PROBE_HOPE, PROBE_BEST = 0.6, 0.95  # acceptance that a probe's width is chosen for, and that of the best drafts
 PROBE_WEIGHT, NEW_TEXT_WEIGHT = 2.0, 8.0  # the most that older evidence weighs in a probe, and in a new turn
-
-
-class AcceptanceByPosition:
-    """How often the draft at each position is kept, given that all before it were; old evidence fades.
-
-    A draft after the first rejected one, or past a trimmed width, was not tested and says nothing.
-    """
-
-    def __init__(self, num_drafts: int) -> None:
-        self.kept = [0.0] * num_drafts
-        self.tested = [0.0] * num_drafts
-
-    def observe(self, rows: Sequence[tuple[int, int]]) -> None:
-        """Take (accepted, num_drafted) of each row of a block."""
-        most = max((min(accepted + 1, num_drafted) for accepted, num_drafted in rows), default=0)
-        for position in range(len(self.tested)):
-            fade = FADE if position < most else FADE_UNTESTED
-            self.kept[position] *= fade
-            self.tested[position] *= fade
-        for accepted, num_drafted in rows:
-            for position in range(min(accepted + 1, num_drafted, len(self.tested))):
-                self.tested[position] += 1
-                self.kept[position] += position < accepted
-
-    def limit(self, weight: float) -> None:
-        """Let older evidence count for no more than `weight` drafts at any position."""
-        for position, tested in enumerate(self.tested):
-            share = min(1.0, weight / tested) if tested else 1.0
-            self.kept[position] *= share
-            self.tested[position] *= share
-
-    def rates(self) -> list[float]:
-        """Conditional acceptance of each position, the first draft's first."""
-        rates, before = [], PRIOR
-        for kept, tested in zip(self.kept, self.tested, strict=True):
-            before = (kept + PRIOR_WEIGHT * before) / (tested + PRIOR_WEIGHT)
-            rates.append(before)
-        return rates
-
-
-def expected_tokens(rates: Sequence[float]) -> list[float]:
-    """Tokens a pass commits, bonus included, for widths 1, 2 ... len(rates) + 1."""
-    tokens, reach, total = [1.0], 1.0, 1.0
-    for rate in rates:
-        reach *= rate
-        total += reach
-        tokens.append(total)
-    return tokens
 
 
 class Account:
@@ -106,13 +57,14 @@ class Depth:
         """`widths`: those the backend is ready for (default: all up to `block_size`); 1 always is."""
         self.block_size, self.costs = block_size, costs
         self.widths = sorted({1, *(range(2, block_size + 1) if widths is None else widths)})
-        self.acceptance = AcceptanceByPosition(block_size - 1)
+        self.acceptance, self.trust = AcceptanceByPosition(block_size - 1), Trust()
         self._chat, self._turn = Account(OPENING), Account(OPENING)
         self._speculating = self._has_earned = False
         self._probe_left = self._since_recheck = 0
         self._interval = self._waited = PROBE_AFTER
         self._known_steps: dict[int, float] = {}
         self._unpaid, self._recheck = self._opening(), list[int]()
+        self._is_fixed = False  # whether the width is to be timed, whatever is thought of the drafts
         self._width = 1
         self._width = self._next()
 
@@ -120,18 +72,49 @@ class Depth:
         """Rows of the next verify pass: the anchor and `width - 1` drafts; 1 = draft nothing."""
         return self._width
 
-    def observe(self, width: int, accepted: int, num_drafted: int, draft_ms: float, verify_ms: float) -> None:
-        """Take what a block of `width` rows gave; the figures are those of its `BlockVerified`."""
-        self.observe_rows(width, [(accepted, num_drafted)], draft_ms, verify_ms)
+    def fitted(self, chances: Sequence[Sequence[float]]) -> int:
+        """The width for drafts that were just made for `width() > 1`, given the drafter's own probability of each, by
+        row of the batch: a draft more is verified where it is likely to be worth, in plain steps, what its row costs.
+        1: none is.
+        """
+        if self._is_fixed:
+            return self._width
+        of_rows = [expected_tokens(self.trust.applied(row)) for row in chances]
+        tokens = [sum(each) / len(of_rows) for each in zip(*of_rows, strict=True)]
+        return max(filter(self._can_pay, self.widths), key=lambda width: tokens[width - 1] - self._passes(width))
 
-    def observe_rows(self, width: int, rows: Sequence[tuple[int, int]], draft_ms: float, verify_ms: float) -> None:
-        """The same for a batch: (accepted, num_drafted) of each row at work, and the times they share."""
+    def observe(
+        self,
+        width: int,
+        accepted: int,
+        num_drafted: int,
+        draft_ms: float,
+        verify_ms: float,
+        chances: Sequence[float] | None = None,
+    ) -> None:
+        """Take what a block of `width` rows gave; the figures are those of its `BlockVerified`."""
+        told = () if chances is None else (chances,)
+        self.observe_rows(width, [(accepted, num_drafted)], draft_ms, verify_ms, told)
+
+    def observe_rows(
+        self,
+        width: int,
+        rows: Sequence[tuple[int, int]],
+        draft_ms: float,
+        verify_ms: float,
+        chances: Sequence[Sequence[float]] = (),
+    ) -> None:
+        """The same for a batch: (accepted, num_drafted) of each row at work, and the times they share. `chances`: those
+        that `width` was fitted to."""
         if not rows:
             return
-        self.costs.observe(width, verify_ms, draft_ms if width > 1 else None)
+        drafted = width > 1 or bool(chances)
+        self.costs.observe(width, verify_ms, draft_ms if drafted else None)
         self._known_steps.clear()
-        self.acceptance.observe(rows)
-        self._book(width, 1 + sum(accepted for accepted, _ in rows) / len(rows), draft_ms + verify_ms)
+        self.acceptance.observe(rows, [self.trust.applied(row) for row in chances])
+        if chances:
+            self.trust.observe(rows, chances)
+        self._book(width, 1 + sum(accepted for accepted, _ in rows) / len(rows), draft_ms + verify_ms, drafted=drafted)
         self._width = self._next()
 
     def new_turn(self) -> None:
@@ -160,21 +143,25 @@ class Depth:
     def _balance(self) -> float:
         return min(self._chat.balance, self._turn.balance)
 
-    def _book(self, width: int, tokens: float, ms: float) -> None:
+    def _book(self, width: int, tokens: float, ms: float, *, drafted: bool) -> None:
         """Put a block on both accounts: a drafted one by what it took, if that is more than what its kind takes."""
-        steps = self._steps(width)
-        if width > 1:  # a NaN leaves it as it is
+        steps = self._steps(width) if drafted else 1.0
+        if drafted:  # a NaN leaves it as it is
             steps = max(steps, min(ms / self.costs.verify_ms(1), HELD_UP * steps))
         for account in (self._chat, self._turn):
             account.book(tokens, steps)
         self._has_earned |= self._balance == HIGHEST
 
     def _steps(self, width: int) -> float:
-        """What a block of `width` costs, in plain steps."""
-        if width not in self._known_steps:
-            ms = self.costs.draft_ms + self.costs.verify_ms(width)
-            self._known_steps[width] = ms / self.costs.verify_ms(1) if width > 1 else 1.0
-        return self._known_steps[width]
+        """What a drafted block of which `width` rows are verified costs, in plain steps."""
+        return self._passes(width) + self._passes(DRAFT)
+
+    def _passes(self, key: int) -> float:
+        """What a verify pass of so many rows costs, or a draft, in plain steps."""
+        if key not in self._known_steps:
+            ms = self.costs.verify_ms(key) if key != DRAFT else self.costs.draft_ms
+            self._known_steps[key] = ms / self.costs.verify_ms(1)
+        return self._known_steps[key]
 
     def _gains(self, rates: Sequence[float]) -> dict[int, float]:
         """Expected speed over plain decoding by width, for the widths that draft."""
@@ -189,14 +176,16 @@ class Depth:
         return {width: gain for width, gain in gains.items() if self._can_pay(width)}
 
     def _can_pay(self, width: int) -> bool:
-        return self._steps(width) - 1 <= max(self._balance, 0.0)
+        return width == 1 or self._steps(width) - 1 <= self._balance
 
     def _next(self) -> int:
         if len(self.widths) == 1:
             return 1
+        self._is_fixed = bool(self._unpaid)
         if self._unpaid:
             return self._unpaid.pop(0)
         if self._recheck and self._can_pay(width := self._recheck.pop(0)):
+            self._is_fixed = True
             return width
         if self._speculating:
             return self._speculate()

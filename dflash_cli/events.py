@@ -35,7 +35,8 @@ class BlockVerified:
     """One verify pass: the first `accepted` drafts were kept; `new_ids` are committed.
 
     `new_ids` is accepted drafts + bonus, cut at a stop or at the length limit: then it is shorter and every id in
-    it counts, none after it does. `num_drafted` drafts were verified (0 in plain decoding).
+    it counts, none after it does. `num_drafted` drafts were verified: none in plain decoding (`draft_ms` is 0 then), or
+    where none of a draft seemed worth it.
     """
 
     start: int

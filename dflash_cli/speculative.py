@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from backends.base import Clock, likeliest, likeliest_drafts, on_device
+from backends.base import Clock, drafts_and_chances, likeliest, likeliest_drafts, on_device
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished, FinishReason, Prefilled
 from dflash_cli.sampling import SamplingParams, choose, count_accepted, penalise, seen_before_slots, uniform
@@ -226,10 +226,9 @@ class Decoder:
         # An idle row computes junk past what it holds, which the next prefill there may still reuse.
         start = [running[row].start if row in running else self.resident[row].length for row in rows]
         anchors = on_device([running[row].ids[-1] if row in running else 0 for row in rows], backend.device)
-        marks = [self.clock.mark()]
-        block = anchors.unsqueeze(1)
-        if width > 1:
-            block = torch.cat((block, likeliest_drafts(backend, anchors, start, width - 1)), 1)
+        marks, drafted = [self.clock.mark()], width > 1
+        block, chances = self._block(anchors, start, width, running)
+        width = block.shape[1]
         marks.append(self.clock.mark())
         if self.tells_early and width > 1:
             for row, drafts in zip(rows, block[:, 1:].tolist(), strict=True):
@@ -241,16 +240,32 @@ class Decoder:
         told = torch.cat((block, choices, count_accepted(block, choices).unsqueeze(1)), 1)
         marks.append(self.clock.mark())
         host = told.tolist()
-        ms = self.clock.ms(marks[0], marks[1]) if width > 1 else 0.0, self.clock.ms(marks[2], marks[3])
+        ms = self.clock.ms(marks[0], marks[1]) if drafted else 0.0, self.clock.ms(marks[2], marks[3])
         done = [(row, *self._commit(answer, start[row], host[row], ms)) for row, answer in running.items()]
         if self.depth is not None:
-            self.depth.observe_rows(width, [(event.accepted, event.num_drafted) for _, event, _ in done], *ms)
+            self.depth.observe_rows(width, [(event.accepted, event.num_drafted) for _, event, _ in done], *ms, chances)
         for row, event, reason in done:
             if width > 1 and not self.tells_early:
                 yield row, BlockDrafted(start[row], tuple(host[row][1:width]))
             yield row, event
             if reason is not None:
                 yield row, self._finish(running[row], reason)
+
+    def _block(
+        self, anchors: Tensor, start: Sequence[int], width: int, running: dict[int, Answer]
+    ) -> tuple[Tensor, list[list[float]]]:
+        """anchors [B] -> [B, w] with the drafts that are to be verified after them. An adaptive width is fitted to what
+        the drafter thinks of each, where that can be read without delay; its chances, by row at work, come with them.
+        """
+        block = anchors.unsqueeze(1)
+        if width == 1:
+            return block, []
+        if self.depth is None or not self.tells_early:
+            return torch.cat((block, likeliest_drafts(self.backend, anchors, start, width - 1)), 1), []
+        drafts, of_rows = drafts_and_chances(self.backend, anchors, start)
+        told = of_rows.tolist()
+        chances = [told[row] for row in running]
+        return torch.cat((block, drafts[:, : self.depth.fitted(chances) - 1]), 1), chances
 
     def _commit(
         self, answer: Answer, start: int, told: Sequence[int], ms: tuple[float, float]

@@ -45,6 +45,8 @@ MACHINES = {
     "linear": Machine(lambda width: 30.0 * width, 6.0),
     "growing": Machine(laptop, 6.0, growth=0.8),
 }
+PACKED = Machine(lambda width: (9.9, 12.5, 13.5, 14.8, 21.5, 21.8, 22.2, 22.5)[width - 1], 3.45)
+"""As int4 kernels cost on a CPU: the time grows with the rows."""
 TEXTS: dict[str, Process] = {
     "hopeless": lambda place, position: 0.0,
     "prose": lambda place, position: 0.2,
@@ -66,15 +68,18 @@ class Fixed:
     def width(self) -> int:
         return self._width
 
-    def observe(self, width: int, accepted: int, num_drafted: int, draft_ms: float, verify_ms: float) -> None:
+    def observe(self, *_: object) -> None:
         pass
 
 
 class Answer:
     """A simulated answer: the same drafts are right in it whatever the policy, so two policies compare."""
 
-    def __init__(self, machine: Machine, chance: Process, seed: int) -> None:
-        self.machine, self.chance = machine, chance
+    def __init__(
+        self, machine: Machine, chance: Process, seed: int, *, tells: bool = False, thinks: float | None = None
+    ) -> None:
+        """`tells`: whether the drafter tells its probabilities, which are true, or always what it `thinks`."""
+        self.machine, self.chance, self.tells, self.thinks = machine, chance, tells, thinks
         texts, self.noise = random.Random(seed), random.Random(seed + 1000)
         self.draws = [texts.random() for _ in range(TOKENS + 100)]
         self.place, self.ms = 0, 0.0
@@ -89,19 +94,29 @@ class Answer:
 
     def block(self, policy: Depth | Fixed) -> None:
         width = policy.width()
+        drafted = width > 1
+        chances = None
+        if drafted and self.tells and isinstance(policy, Depth):
+            chances = self.probabilities(policy.block_size - 1)
+            width = policy.fitted([chances])
         drafts = range(1, width)
         right = (self.draws[self.place + each - 1] < self.chance(self.place + each - 1, each) for each in drafts)
         accepted = 0
         while next(right, False):
             accepted += 1
         slower = 1 + self.machine.growth * self.place / TOKENS
-        draft_ms = self.machine.draft_ms * slower if width > 1 else 0.0
+        draft_ms = self.machine.draft_ms * slower if drafted else 0.0
         verify_ms = self.machine.verify_ms(width) * slower
-        policy.observe(width, accepted, width - 1, self.measured(draft_ms), self.measured(verify_ms))
+        policy.observe(width, accepted, width - 1, self.measured(draft_ms), self.measured(verify_ms), chances)
         self.ms += draft_ms + verify_ms
         self.place += accepted + 1
         self.widths.append(width)
         self.warm = (self.place, self.ms) if self.place <= WARM else self.warm
+
+    def probabilities(self, num_drafts: int) -> list[float]:
+        """What the drafter says of each draft here."""
+        true = (self.chance(self.place + each - 1, each) for each in range(1, num_drafts + 1))
+        return [each if self.thinks is None else self.thinks for each in true]
 
     def measured(self, ms: float) -> float:
         return ms * max(0.5, self.noise.gauss(1, 0.03)) * (5 if self.noise.random() < 1 / 30 else 1)

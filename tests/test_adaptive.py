@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import stat
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -27,10 +28,12 @@ PAIR = Pair(name="tiny", target="tiny-target", drafter="tiny-drafter", thinking=
 
 
 class Scripted:
-    """A `Depth` that takes its widths from a list and remembers what it is told."""
+    """A `Depth` that takes its widths from a list and remembers what it is told. `cuts`: what the drafts are cut to."""
 
-    def __init__(self, *widths: int) -> None:
-        self.widths = itertools.cycle(widths)
+    def __init__(self, *widths: int, cuts: Sequence[int] = (99,)) -> None:
+        self.widths, self.cuts = itertools.cycle(widths), itertools.cycle(cuts)
+        self.planned = 1
+        self.chances: list[Sequence[Sequence[float]]] = []
         self.seen: list[tuple[int, list[tuple[int, int]]]] = []
         self.turns = 0
 
@@ -39,11 +42,24 @@ class Scripted:
         return self
 
     def width(self) -> int:
-        return next(self.widths)
+        self.planned = next(self.widths)
+        return self.planned
 
-    def observe_rows(self, width: int, rows: list[tuple[int, int]], draft_ms: float, verify_ms: float) -> None:
+    def fitted(self, chances: Sequence[Sequence[float]]) -> int:
+        self.chances.append(chances)
+        return min(self.planned, next(self.cuts))
+
+    def observe_rows(
+        self,
+        width: int,
+        rows: list[tuple[int, int]],
+        draft_ms: float,
+        verify_ms: float,
+        chances: Sequence[Sequence[float]],
+    ) -> None:
         assert verify_ms > 0
-        assert (draft_ms > 0) == (width > 1)
+        assert chances == (self.chances[-1] if self.planned > 1 else [])
+        assert (draft_ms > 0) == (self.planned > 1)
         self.seen.append((width, rows))
 
     def new_turn(self) -> None:
@@ -72,6 +88,28 @@ def test_the_text_is_that_of_plain_decoding(widths: tuple[int, ...], params: Sam
     ]
     assert sum(isinstance(event, BlockDrafted) for event in events) == sum(width > 1 for width, _ in depth.seen)
     assert (depth.turns, depth.start) == (1, 0)
+
+
+def test_drafts_are_cut_to_what_the_drafter_thinks_of_them() -> None:
+    plain = ids_of(answer(Decoder(make_engine(TARGET), 1), max_new_tokens=60))
+    depth = Scripted(6, cuts=(6, 1, 3))
+    events = answer(Decoder(make_engine(TARGET, DRAFTER), depth=depth), max_new_tokens=60)
+    assert ids_of(events) == plain
+    assert [width for width, _ in depth.seen[:6]] == [6, 1, 3, 6, 1, 3]
+    drafted = [len(event.ids) for event in events if isinstance(event, BlockDrafted)]
+    assert drafted[:4] == [5, 2, 5, 2], "where no draft is verified none is told"
+    verified = [event for event in events if isinstance(event, BlockVerified)]
+    assert verified[1].num_drafted == 0 < verified[1].draft_ms
+    assert all(len(row) == 5 and all(0 < each <= 1 for each in row) for (row,) in depth.chances)
+    assert len(depth.chances) == len(verified)
+
+
+def test_rows_that_are_idle_are_not_asked() -> None:
+    depth = Scripted(6)
+    decoder = Decoder(make_engine(TARGET, DRAFTER, batch_size=3), depth=depth)
+    requests = [Request(PROMPT, max_new_tokens=30), Request(PROMPT[:3], max_new_tokens=6)]
+    list(decoder.generate_many(requests))
+    assert {len(each) for each in depth.chances} == {1, 2}
 
 
 def test_a_fixed_width_asks_no_one() -> None:
