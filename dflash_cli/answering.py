@@ -15,7 +15,8 @@ from dflash_cli.stats import AnswerStats
 if TYPE_CHECKING:
     from dflash_cli.model import Model
     from dflash_cli.pace import Pace
-    from dflash_cli.speculative import Decoder, Request
+    from dflash_cli.request import Request
+    from dflash_cli.speculative import Decoder
 
 Watch = Callable[[Event, Said], None]
 """Sees each event of an answer with the text that became certain by it."""

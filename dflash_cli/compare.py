@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.stats import AnswerStats, rounded
 from dflash_cli.text import TextCodec
 

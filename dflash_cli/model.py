@@ -13,8 +13,9 @@ from dflash_cli.errors import UsageError
 from dflash_cli.events import BlockDrafted, Event
 from dflash_cli.models import Pair
 from dflash_cli.overlay import TokenTexts
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.stream import TextStream
 from dflash_cli.text import Message, TextCodec
 

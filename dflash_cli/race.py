@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from dflash_cli.compare import Comparison
     from dflash_cli.conversation import Conversation
     from dflash_cli.model import Model
-    from dflash_cli.speculative import Decoder, Request
+    from dflash_cli.request import Request
+    from dflash_cli.speculative import Decoder
     from dflash_cli.text import TextCodec
 
 FIGURES = ("speed", "tau", "time", "tokens")  # of a side, by how much they tell

@@ -31,7 +31,8 @@ from dflash_cli.trace import Recording, TraceWriter, head_of, record
 if TYPE_CHECKING:
     from dflash_cli.compare import Comparison
     from dflash_cli.model import Model
-    from dflash_cli.speculative import Decoder, Request
+    from dflash_cli.request import Request
+    from dflash_cli.speculative import Decoder
 
 DEFAULT_BATCH = 8  # rows decoded together with --jsonl: weights are read once for all of them
 Seen = list[tuple[Event, float]]  # the events of an answer so far, with their times

@@ -16,7 +16,8 @@ from backends.self_test import TOLERANCE
 from dflash_cli.bench.entrants import Weights, compiled_code
 from dflash_cli.bench.synthetic import synthetic_weights
 from dflash_cli.events import BlockVerified, Prefilled
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.train.blocks import draw_anchors, generator, make_row
 from dflash_cli.train.features import FeatureReader, joined
 from dflash_cli.train.forward import MakeAttention, TrainingForward

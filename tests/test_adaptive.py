@@ -17,8 +17,9 @@ from dflash_cli.errors import DFlashError
 from dflash_cli.events import BlockDrafted, BlockVerified, Event, Finished
 from dflash_cli.models import Pair
 from dflash_cli.paths import cache_dir
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from tests.tiny import make_drafter, make_engine, make_target
 
 TARGET = make_target()

@@ -14,7 +14,8 @@ from backends import BACKENDS, Choice, choose_backend, create_backend
 from backends.base import BackendUnavailable, Clock
 from backends.draft_vocabulary import DraftHead
 from backends.engine import Engine
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from tests.tiny import VOCAB, make_drafter, make_engine, make_target
 
 TARGET, DRAFTER = make_target(), make_drafter()

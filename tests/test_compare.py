@@ -9,7 +9,8 @@ import torch
 
 from dflash_cli.compare import compare, first_difference
 from dflash_cli.events import FinishReason
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.stats import AnswerStats
 from tests.tiny import make_engine, make_target
 

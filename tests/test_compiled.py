@@ -20,7 +20,8 @@ from backends.drafter import Drafter
 from backends.engine import Engine
 from backends.linears import can_pack, fuse_for_inference
 from backends.target import Target
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from tests.compilers import artefacts, needs_compiler
 from tests.test_adaptive import Scripted
 from tests.tiny import SLIDING, VOCAB, make_drafter, make_engine, make_target

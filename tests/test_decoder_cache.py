@@ -9,8 +9,9 @@ import torch
 
 from dflash_cli.errors import DFlashError
 from dflash_cli.events import BlockVerified
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from tests.fake_backend import DraftedBy
 from tests.test_speculative import DRAFTER, LONG, PROMPT, REFERENCE, TARGET, ids_of, oracle, plain_ids, run
 from tests.tiny import VOCAB, make_engine

@@ -26,8 +26,9 @@ from dflash_cli.checkpoint_folder import problem_with
 from dflash_cli.config import Config
 from dflash_cli.events import BlockDrafted, BlockVerified
 from dflash_cli.loading import estimated_bytes, load
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from tests.compilers import artefacts, needs_compiler
 from tests.fake_backend import DraftedBy, one_hot
 from tests.test_speculative import DRAFTER, PROMPT, REFERENCE, SAMPLED, TARGET, ids_of, oracle, plain_ids, run

@@ -8,8 +8,8 @@ import torch
 from backends import create_backend
 from backends.eagle import EagleDrafter
 from backends.engine import Engine
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Request
 from tests.tiny import VOCAB, make_eagle, make_engine, make_target, said_by
 
 TARGET = make_target(seed=3)

@@ -9,8 +9,8 @@ import torch
 
 from backends.config import CheckpointError, DFlashConfig
 from backends.engine import Engine
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Request
 from tests.tiny import MASK_ID, NO_CONTEXT, VOCAB, drafter_dict, make_drafter, make_engine, make_target, said_by
 
 TARGET = make_target(seed=3)

@@ -18,7 +18,8 @@ from backends.self_test import self_test
 from backends.target import Target
 from backends.weights import load_target
 from dflash_cli.memory import head_bytes, target_bytes
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from tests.compilers import artefacts, needs_compiler
 from tests.test_adaptive import Scripted
 from tests.tiny import MASK_ID, VOCAB, make_drafter, make_engine, make_target, write_pair

@@ -20,7 +20,8 @@ from dflash_cli.bench.peer_reference import reference_module
 from dflash_cli.bench.subject import PeerUnavailable
 from dflash_cli.events import BlockVerified, Prefilled
 from dflash_cli.fetch import fetch
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.text import TextCodec
 from tests.test_drafter import KINDS
 from tests.tiny import VOCAB, drafter_dict, make_engine, randomize, target_dict

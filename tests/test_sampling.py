@@ -11,6 +11,7 @@ from transformers.generation import logits_process as hf
 
 from backends.base import Backend
 from dflash_cli.events import BlockVerified, Prefilled
+from dflash_cli.request import Request
 from dflash_cli.sampling import (
     SamplingParams,
     candidates,
@@ -20,7 +21,7 @@ from dflash_cli.sampling import (
     seen_before_slots,
     uniform,
 )
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from tests.fake_backend import DraftedBy
 from tests.tiny import make_drafter, make_engine, make_target
 

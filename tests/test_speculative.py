@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from backends.base import Backend
 from dflash_cli.errors import DFlashError, UsageError
 from dflash_cli.events import BlockDrafted, BlockVerified, Finished, Prefilled
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from tests.fake_backend import DraftedBy, Propose, ScriptedBackend
 from tests.tiny import VOCAB, make_drafter, make_engine, make_target
 

@@ -16,7 +16,8 @@ from backends.drafter import Drafter
 from backends.eagle import EagleDrafter
 from backends.engine import Engine
 from backends.target import Target
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from tests.byte_tokenizer import make_byte_tokenizer_folder
 
 VOCAB = 272

@@ -12,7 +12,7 @@ from dflash_cli.bench.sample import Sample
 from dflash_cli.bench.subject import DFLASH, PLAIN, Place, Work
 from dflash_cli.compare import warm_up
 from dflash_cli.events import Finished, Prefilled
-from dflash_cli.speculative import Request
+from dflash_cli.request import Request
 from dflash_cli.stats import AnswerStats
 
 if TYPE_CHECKING:

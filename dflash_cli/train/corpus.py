@@ -13,8 +13,9 @@ from backends import create_backend
 from dflash_cli.errors import DFlashError
 from dflash_cli.events import BlockVerified, Finished, Prefilled
 from dflash_cli.paths import ensure_private, write_private
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.train.documents import prompt_key
 
 if TYPE_CHECKING:

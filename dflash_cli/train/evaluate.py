@@ -15,7 +15,8 @@ from backends.drafter import Drafter
 from backends.drafter_kinds import new_drafter
 from backends.linears import fuse_for_inference
 from dflash_cli.events import BlockVerified, Event, Finished
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.stats import AnswerStats
 from dflash_cli.train.documents import Document
 from dflash_cli.train.report import Reporter

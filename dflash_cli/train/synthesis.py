@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from backends import create_backend
 from dflash_cli.errors import DFlashError
 from dflash_cli.paths import ensure_private
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.train.corpus import finished, request_seed
 from dflash_cli.train.prompts import TrainingPrompt
 from dflash_cli.train.report import Reporter

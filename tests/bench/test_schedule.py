@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from dflash_cli.bench.schedule import Scheduled, accepted_drafts
 from dflash_cli.errors import UsageError
 from dflash_cli.events import BlockVerified
+from dflash_cli.request import Request
 from dflash_cli.sampling import SamplingParams
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.speculative import Decoder
 from tests.tiny import make_drafter, make_engine, make_target
 
 

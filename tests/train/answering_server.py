@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from dflash_cli.model import Model
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.train.corpus import finished
 from tests.tiny import make_engine
 

@@ -16,7 +16,8 @@ from backends.config import DFlashConfig, EagleConfig
 from backends.drafter import Drafter
 from backends.weights import load_drafter
 from dflash_cli.errors import DFlashError, UsageError
-from dflash_cli.speculative import Decoder, Request
+from dflash_cli.request import Request
+from dflash_cli.speculative import Decoder
 from dflash_cli.train.blocks import Row, make_row
 from dflash_cli.train.corpus import Wanted, answers
 from dflash_cli.train.documents import Document
