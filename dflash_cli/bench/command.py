@@ -31,7 +31,7 @@ DTYPES = (AUTO, "float32", "bfloat16", "float16")
 LATENCY_SHAPE = "qwen3-8b"
 WIDEST = 220  # columns that the tables may take
 PROMPT_OPTIONS = ("kinds", "prompts", "dataset")
-NO_DRAFT_OPTIONS = ("quantizations", "draft_vocabularies", "blocks", "temperatures", "batches")
+NO_DRAFT_OPTIONS = ("samples", "quantizations", "draft_vocabularies", "blocks", "temperatures", "batches")
 """What drafts alone do not depend on, or have by themselves."""
 
 
@@ -42,7 +42,7 @@ def what_to_measure(function: Function) -> Function:
         click.option("--prompts", type=click.Path(), metavar="FILE", help="Own prompts: one a line in *.jsonl."),
         click.option("--dataset", type=click.Choice(list(DATASETS)), help="Prompts of a test set, from the hub."),
         click.option(
-            "--samples", type=click.IntRange(1), default=DEFAULT_SAMPLES, show_default=True, help="Prompts of a kind."
+            "--samples", type=click.IntRange(1), show_default=str(DEFAULT_SAMPLES), help="Prompts of a kind."
         ),
         click.option(
             "--rounds", type=click.IntRange(1), default=DEFAULT_ROUNDS, show_default=True,
@@ -164,7 +164,7 @@ def _plan(given: dict[str, Any], config: Config) -> Plan:
         peers=tuple(dict.fromkeys(given["peers"])),
         max_new_tokens=config.max_new_tokens or (SYNTHETIC_TOKENS if given["synthetic"] else DEFAULT_TOKENS),
         rounds=given["rounds"],
-        samples=given["samples"],
+        samples=given["samples"] or DEFAULT_SAMPLES,
         seed=0 if config.seed is None else config.seed,
     )
 

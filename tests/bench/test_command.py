@@ -253,6 +253,7 @@ def test_ctrl_c_before_the_first_answer_says_so(
         (["--synthetic", "tiny", "--peer", "hf"], "no peer can load"),
         (["--draft-latency", "-m", "x"], "makes its own weights"),
         (["--draft-latency", "--plot", "x.png"], "has no picture"),
+        (["--draft-latency", "--samples", "3"], "to which --samples means nothing"),
         (["--draft-latency", "--blocks", "auto"], "to which --blocks means nothing"),
         (["--draft-latency", "--batches", "2"], "to which --batches means nothing"),
         (["--draft-latency", "--temperatures", "0"], "to which --temperatures means nothing"),
