@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
@@ -61,6 +61,14 @@ class CompiledLayers:
             hidden = self.group(modules[group], x, cos, sin, attend.layers[group])
             x = hidden[-1]
             yield from hidden
+
+
+def _stance(*, trusting: bool) -> AbstractContextManager[object]:
+    """Trusting, torch looks only at what tells its graphs apart: of the rest, some hundred facts of modules that nobody
+    changes once all is compiled, it would make sure before every graph, in up to 7 % of a pass. Said each time, so that
+    an interrupt in between leaves nothing behind."""
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("default", skip_guard_eval_unsafe=trusting)
+    return stance
 
 
 def _leave_open(x: Tensor, cos: Tensor, sin: Tensor, attends: Sequence[LayerAttention]) -> None:
@@ -132,7 +140,7 @@ class CompiledEngine(Engine):
             self.widths = tuple(sorted({*(widths or verify_widths(self.block_size)), self.block_size}))
         self.layers = CompiledLayers(self.most_layers)
         self.recordings = Recordings(self._pass)
-        self.recompiles, self.is_warm = 0, False
+        self.recompiles, self.is_warm, self.trusts_guards = 0, False, True
 
     def shapes(self) -> list[tuple[str, int, int]]:
         """(kind of pass, rows of a block, cache rows read) of the passes that are run to compile all that may come."""
@@ -168,7 +176,7 @@ class CompiledEngine(Engine):
 
     def prefill(self, ids: Tensor, start: int, row: int = 0) -> Tensor:
         """ids [n] -> logits [V] after the last id. Its shapes follow the text, so it is not compiled."""
-        with self._counting():
+        with self._counting(), _stance(trusting=False):
             return super().prefill(ids, start, row)
 
     @torch.inference_mode()
@@ -190,10 +198,21 @@ class CompiledEngine(Engine):
         live = max(start) + ids.shape[1]
         length = next(each for each in self.lengths if each >= live)
         placed = on_device(start, self.device)
-        with self._counting(), self._trusting():
-            if self.records:
-                return self.recordings(kind, length, ids, placed)
-            return self._pass(kind, length, ids, placed, start)
+        if self.is_warm and self.trusts_guards:
+            try:
+                with _stance(trusting=True):
+                    return self._recorded_or_run(kind, length, ids, placed, start)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # what torch says where it meets what no graph was made for
+                self.trusts_guards = False
+        with self._counting(), _stance(trusting=False):
+            return self._recorded_or_run(kind, length, ids, placed, start)
+
+    def _recorded_or_run(self, kind: str, length: int, ids: Tensor, placed: Tensor, start: Sequence[int]) -> Tensor:
+        if self.records:
+            return self.recordings(kind, length, ids, placed)
+        return self._pass(kind, length, ids, placed, start)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -218,14 +237,6 @@ class CompiledEngine(Engine):
         yield
         if self.is_warm:
             self.recompiles += num_graphs() + len(self.recordings) - made
-
-    def _trusting(self) -> AbstractContextManager[object]:
-        """Once all is compiled, torch looks only at what tells its graphs apart: of the rest, some hundred facts of
-        modules that nobody changes any more, it would make sure before every graph, in up to 7 % of a pass."""
-        if not self.is_warm:
-            return nullcontext()
-        stance: AbstractContextManager[object] = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
-        return stance
 
     def _pass(
         self, kind: str, length: int, ids: Tensor, start: Tensor, known_start: Sequence[int] | None = None

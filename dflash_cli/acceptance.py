@@ -7,8 +7,7 @@ from collections.abc import Sequence
 PRIOR = 0.5  # acceptance of the first draft before any was seen; of a later one it is that of the one before it
 PRIOR_WEIGHT = 1.5  # of that, in drafts seen
 FADE, FADE_UNTESTED = 0.98, 0.99  # what older evidence still weighs after a block that tested a position, or did not
-TRUST_WEIGHT = 4.0  # drafts kept, as many as expected, that are taken as seen before any was
-MOST_TRUST = 1.25
+TRUST_WEIGHT = 2.0  # drafts kept, as many as promised, that are taken as seen before any was
 
 
 class AcceptanceByPosition:
@@ -21,10 +20,10 @@ class AcceptanceByPosition:
         self.kept = [0.0] * num_drafts
         self.tested = [0.0] * num_drafts
 
-    def observe(self, rows: Sequence[tuple[int, int]], chances: Sequence[Sequence[float]] = ()) -> None:
-        """Take (accepted, num_drafted) of each row of a block; `chances` that its drafts are right stand in, where they
-        are known, for what was not verified though all before it was kept. Without them, what is verified because it is
-        likely would count alone."""
+    def observe(self, rows: Sequence[tuple[int, int]], chances: Sequence[Sequence[float]] = (), width: int = 0) -> None:
+        """Take (accepted, num_drafted) of each row of a block of `width`; `chances` that its drafts are right stand in,
+        where they are known, for what was not verified though all before it was kept. Without them, what is verified
+        because it is likely would count alone."""
         most = max((min(accepted + 1, num_drafted) for accepted, num_drafted in rows), default=0)
         for position in range(len(self.tested)):
             fade = FADE if position < most else FADE_UNTESTED
@@ -35,7 +34,7 @@ class AcceptanceByPosition:
                 self.tested[position] += 1
                 self.kept[position] += position < accepted
         for (accepted, num_drafted), row in zip(rows, chances, strict=bool(chances)):
-            reach = float(accepted == num_drafted)
+            reach = float(accepted == num_drafted == width - 1)  # and no stop came before
             for position in range(num_drafted, len(self.tested)):
                 self.tested[position] += reach
                 reach *= row[position]
@@ -82,5 +81,5 @@ class Trust:
 
     def applied(self, chances: Sequence[float]) -> list[float]:
         """What these probabilities are worth."""
-        factor = min((self._kept + TRUST_WEIGHT) / (self._promised + TRUST_WEIGHT), MOST_TRUST)
+        factor = (self._kept + TRUST_WEIGHT) / (self._promised + TRUST_WEIGHT)
         return [min(1.0, factor * each) for each in chances]

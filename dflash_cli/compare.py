@@ -91,7 +91,7 @@ def compare(plain: Decoder, prompt_ids: Sequence[int], ours: AnswerStats, theirs
     fast, slow = ours.tokens_per_s, theirs.tokens_per_s
     speedup = fast / slow if fast and slow else None
     interrupted, same_length = theirs.reason == "interrupted", len(ours.ids) == len(theirs.ids)
-    return Comparison(difference, slow, speedup, interrupted, same_length, is_plain=not ours.drafted)
+    return Comparison(difference, slow, speedup, interrupted, same_length, is_plain=not ours.draft_passes)
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:

@@ -248,13 +248,15 @@ def _measure(backend: Backend, clock: Clock, key: int, start: int) -> float:
     """One pass up to the ids it chooses, as the decoder runs it."""
     import torch
 
-    from backends.base import drafts_and_chances, likeliest
+    from backends.base import drafts_and_chances, likeliest, likeliest_drafts
 
     starts = [start] * backend.batch_size
     ids = torch.zeros((backend.batch_size, max(key, 1)), dtype=torch.long, device=backend.device)
     begun = clock.mark()
-    if key == DRAFT:
+    if key == DRAFT and backend.device.type == "cpu":
         chosen, _ = drafts_and_chances(backend, ids[:, 0], starts)
+    elif key == DRAFT:
+        chosen = likeliest_drafts(backend, ids[:, 0], starts, backend.block_size - 1)
     else:
         chosen = likeliest(backend.verify(ids, starts))
     ended = clock.mark()

@@ -25,6 +25,7 @@ PROBE_BLOCKS = 3
 PROBE_AFTER, PROBE_AFTER_MOST = 12, 64  # plain steps between probes, doubled as they fail
 PROBE_AFTER_NEVER = 4096  # the most where not even the best drafts would pay, by the costs known so far
 PROBE_HOPE, PROBE_BEST = 0.6, 0.95  # acceptance that a probe's width is chosen for, and that of the best drafts
+DOUBTED_MOST = 6  # blocks in a row of which no draft seems worth it; then one is verified all the same
 PROBE_WEIGHT, NEW_TEXT_WEIGHT = 2.0, 8.0  # the most that older evidence weighs in a probe, and in a new turn
 
 
@@ -60,7 +61,7 @@ class Depth:
         self.acceptance, self.trust = AcceptanceByPosition(block_size - 1), Trust()
         self._chat, self._turn = Account(OPENING), Account(OPENING)
         self._speculating = self._has_earned = False
-        self._probe_left = self._since_recheck = 0
+        self._probe_left = self._since_recheck = self._doubted = 0
         self._interval = self._waited = PROBE_AFTER
         self._known_steps: dict[int, float] = {}
         self._unpaid, self._recheck = self._opening(), list[int]()
@@ -74,14 +75,20 @@ class Depth:
 
     def fitted(self, chances: Sequence[Sequence[float]]) -> int:
         """The width for drafts that were just made for `width() > 1`, given the drafter's own probability of each, by
-        row of the batch: a draft more is verified where it is likely to be worth, in plain steps, what its row costs.
-        1: none is.
+        row of the batch: a draft more is verified where it is likely to be worth what its row costs. 1: none is.
         """
         if self._is_fixed:
             return self._width
         of_rows = [expected_tokens(self.trust.applied(row)) for row in chances]
         tokens = [sum(each) / len(of_rows) for each in zip(*of_rows, strict=True)]
-        return max(filter(self._can_pay, self.widths), key=lambda width: tokens[width - 1] - self._passes(width))
+        # What a row takes longer would have given so many tokens at the speed of late.
+        speed = max(1.0, *self._gains(self.acceptance.rates()).values())
+        width = max(filter(self._can_pay, self.widths), key=lambda each: tokens[each - 1] - speed * self._passes(each))
+        self._doubted = self._doubted + 1 if width == 1 else 0
+        if self._doubted <= DOUBTED_MOST or not self._can_pay(self._width):
+            return width
+        self._doubted = 0  # what is never verified would never be found to be better than the drafter thinks
+        return self._width
 
     def observe(
         self,
@@ -111,7 +118,7 @@ class Depth:
         drafted = width > 1 or bool(chances)
         self.costs.observe(width, verify_ms, draft_ms if drafted else None)
         self._known_steps.clear()
-        self.acceptance.observe(rows, [self.trust.applied(row) for row in chances])
+        self.acceptance.observe(rows, [self.trust.applied(row) for row in chances], width)
         if chances:
             self.trust.observe(rows, chances)
         self._book(width, 1 + sum(accepted for accepted, _ in rows) / len(rows), draft_ms + verify_ms, drafted=drafted)

@@ -46,6 +46,11 @@ class BlockVerified:
     draft_ms: float
     verify_ms: float
 
+    @property
+    def has_draft(self) -> bool:
+        """Whether anything was drafted, verified or not."""
+        return self.num_drafted > 0 or self.draft_ms > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:

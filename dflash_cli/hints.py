@@ -37,7 +37,7 @@ class Hints:
         candidates = {
             "context": context_warning(conversation, turn.stats),
             "acceptance": acceptance_hint(conversation.model.pair, self._lengths, self._setting(conversation)),
-            "loss": loss_hint(self._drafted, self._plain) if turn.stats.drafted else None,
+            "loss": loss_hint(self._drafted, self._plain) if turn.stats.draft_passes else None,
         }
         for name, text in candidates.items():
             if text is not None and name not in self._told:
@@ -54,9 +54,12 @@ class Hints:
             self._forget()
         ms, tokens, passes = stats.draft_ms + stats.verify_ms, sum(stats.lengths), len(stats.lengths)
         self._longest = max(self._longest, stats.prompt_tokens + len(stats.ids))
-        if stats.drafted:
-            self._lengths += stats.lengths
-            self._thinking_passes += stats.thinking_passes
+        # What a pair is known for is of full blocks.
+        full = conversation.decoder.backend.block_size - 1
+        places = [place for place, drafted in enumerate(stats.drafted_each) if 0 < drafted == full]
+        self._lengths += [stats.lengths[place] for place in places]
+        self._thinking_passes += sum(place < stats.thinking_passes for place in places)
+        if stats.draft_passes:
             self._drafted = _more(self._drafted, ms, tokens, passes)
         else:
             self._plain = _more(self._plain, ms, tokens, passes)

@@ -25,7 +25,7 @@ NUM_BLOCKS = 64  # blocks kept for the strip: more than any terminal is wide
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Committed text and where its token came from; `plain`: decoded without a draft.
+    """Committed text and where its token came from; `plain`: without a draft that was verified.
 
     `shown`: what of the text readers see (see `Parts`). `thinking`: whether it belongs to the thinking.
     """
@@ -137,8 +137,10 @@ class OverlayState:
 
     @property
     def survival(self) -> tuple[float, ...]:
-        """For each draft position: the share of blocks that kept their drafts up to and with it."""
-        return tuple(kept / tried for kept, tried in zip(self.survived, self.reached, strict=True) if tried)
+        """For each draft position: the share of the blocks with drafts that kept them up to and with it."""
+        # Not of those in which it was verified: where widths are fitted, that is where it was likely to be kept.
+        pairs = zip(self.survived, self.reached, strict=True)
+        return tuple(kept / self.reached[0] for kept, tried in pairs if tried)
 
     def next_turn(self) -> OverlayState:
         """The beginning of the next answer: blocks, survival and sums of the session stay."""

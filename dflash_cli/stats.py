@@ -62,8 +62,9 @@ class AnswerStats:
     Acceptance length of a verify pass = ids it committed (accepted drafts + bonus, less what a stop cut off).
     `tau` = its mean. `rate` = accepted drafts / drafts verified. The first id comes from the prefill and is in
     `ids` but in no acceptance length. Of each pass `accepted_each` and `drafted_each` hold the drafts kept and
-    verified. Thinking comes first: the first `thinking_tokens` ids and `thinking_passes` passes are its own (a pass
-    belongs where its first id does). `context` is how many tokens prompt and answer may have together.
+    verified; `in_vain` counts passes before which there was a draft and none of it was verified. Thinking comes
+    first: the first `thinking_tokens` ids and `thinking_passes` passes are its own (a pass belongs where its first id
+    does). `context` is how many tokens prompt and answer may have together.
     """
 
     begun: float = field(default_factory=time.perf_counter)
@@ -78,6 +79,7 @@ class AnswerStats:
     context: int | None = None
     ttft_ms: float = 0.0
     prefill_ms: float = 0.0
+    in_vain: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     decode_ms: float = 0.0
@@ -108,6 +110,7 @@ class AnswerStats:
         self.lengths.append(len(event.new_ids))
         self.accepted_each.append(event.accepted)
         self.drafted_each.append(event.num_drafted)
+        self.in_vain += event.has_draft and not event.num_drafted
         self._count_thinking(thinking)
         if thinking and thinking[0]:
             self.thinking_passes = len(self.lengths)
@@ -130,6 +133,11 @@ class AnswerStats:
     def drafted(self) -> int:
         """Drafts verified."""
         return sum(self.drafted_each)
+
+    @property
+    def draft_passes(self) -> int:
+        """Passes that came after a draft, verified or not."""
+        return sum(drafted > 0 for drafted in self.drafted_each) + self.in_vain
 
     @property
     def all(self) -> Acceptance:
@@ -213,7 +221,7 @@ class AnswerStats:
             parts.append(f"τ {self.tau:.2f}")
             parts.append(f"{self.rate:.0%} of drafts accepted")
         elif self.lengths:
-            parts.append("plain decoding")
+            parts.append("no draft was worth verifying" if self.draft_passes else "plain decoding")
         if self.reused_tokens:
             parts.append(f"reused {self.reused_tokens} of {self.prompt_tokens}")
         if self.reason != "stop":

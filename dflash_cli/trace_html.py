@@ -138,7 +138,7 @@ def _drafts(drafts: Sequence[str], event: BlockVerified) -> str:
     """What shows on hover: each draft and what became of it."""
     times = f"draft {event.draft_ms:.1f} ms, verify {event.verify_ms:.1f} ms"
     if not event.num_drafted:
-        return text(f"plain step; {times}")
+        return text(f"{'no draft verified' if event.has_draft else 'plain step'}; {times}")
     marked = []
     for place, draft in enumerate(drafts):
         kind = "accepted" if place < event.accepted else "rejected" if place < event.num_drafted else "plain"

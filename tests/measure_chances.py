@@ -52,7 +52,7 @@ class Recorder:
 
 def main() -> None:
     """Print the table."""
-    model = load()
+    model = load("smollm2-135m", device="cpu")
     backend = model.decoder().backend
     recorder = Recorder(backend.block_size)
     decoder = Decoder(backend, depth=lambda _start: recorder)  # type: ignore[arg-type, return-value]

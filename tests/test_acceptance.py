@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_cli.acceptance import MOST_TRUST, AcceptanceByPosition, Trust, expected_tokens
+from dflash_cli.acceptance import AcceptanceByPosition, Trust, expected_tokens
 
 
 def test_what_was_not_tested_says_nothing() -> None:
@@ -39,14 +39,17 @@ def test_expected_tokens() -> None:
 def test_what_was_not_verified_counts_by_its_chance() -> None:
     chances = [[0.9, 0.8, 0.5, 0.4]]
     positions = AcceptanceByPosition(4)
-    positions.observe([(2, 2)], chances)
+    positions.observe([(2, 2)], chances, 3)
     assert positions.tested == pytest.approx([1, 1, 1, 0.5])
     assert positions.kept == pytest.approx([1, 1, 0.5, 0.2])
     positions = AcceptanceByPosition(4)
-    positions.observe([(1, 2)], chances)  # a draft before was wrong: what comes after was in no question
+    positions.observe([(1, 2)], chances, 3)  # a draft before was wrong: what comes after was in no question
     assert positions.tested == [1, 1, 0, 0]
     positions = AcceptanceByPosition(4)
-    positions.observe([(0, 0)], chances)
+    positions.observe([(2, 2)], chances, 5)  # a stop came: what was drafted after it was in no question either
+    assert positions.tested == [1, 1, 0, 0]
+    positions = AcceptanceByPosition(4)
+    positions.observe([(0, 0)], chances, 1)
     assert positions.tested == pytest.approx([1, 0.9, 0.72, 0.36])
     assert positions.kept == pytest.approx([0.9, 0.72, 0.36, 0.144])
 
@@ -61,7 +64,7 @@ def test_probabilities_are_believed_as_far_as_they_were_right() -> None:
     assert Trust().applied([0.5, 0.25]) == [0.5, 0.25]
     assert right.applied(sure[0])[0] == pytest.approx(0.8, abs=0.05)
     assert wrong.applied(sure[0])[0] < 0.1
-    assert modest.applied([0.4, 0.9]) == [pytest.approx(0.4 * MOST_TRUST), 1.0]
+    assert modest.applied([0.1, 0.9]) == [pytest.approx(0.9, abs=0.1), 1.0]
 
 
 def test_what_was_not_tested_tells_nothing_of_trust() -> None:

@@ -56,6 +56,21 @@ def test_plain_passes_are_no_poor_drafting(make: Make) -> None:
     assert list(Hints().after(make(), turn(60, drafts=0))) == []
 
 
+def test_only_full_blocks_are_compared_with_what_a_pair_is_known_for(make: Make) -> None:
+    """Others were cut, because their drafts were few, or doubtful."""
+    conversation, hints = make(), Hints()
+    assert list(hints.after(conversation, turn(60, drafts=3))) == []
+    assert "τ 1.00 over 20 blocks" in next(iter(hints.after(conversation, turn(20))))
+
+
+def test_drafts_in_vain_are_not_booked_as_plain_decoding(make: Make) -> None:
+    hints, each = Hints(), turn(60, drafts=0)
+    each.stats.in_vain = 30
+    list(hints.after(make(), each))
+    assert hints._plain.passes == 0
+    assert hints._drafted.passes == 60
+
+
 def test_a_loss_is_told_once_both_speeds_are_known(make: Make) -> None:
     conversation, hints = make(), Hints()
     assert list(hints.after(conversation, turn(20, length=5, ms=60))) == []  # 12 ms a token

@@ -53,6 +53,18 @@ def test_without_drafts_there_is_no_rate() -> None:
     assert "length limit" in stats.summary()
 
 
+def test_a_draft_none_of_which_was_verified_is_no_plain_decoding() -> None:
+    events = [
+        Prefilled(3, 0, (1,), 1.0),
+        BlockVerified(3, 0, (2,), 0, 4.0, 9.0),
+        BlockVerified(4, 0, (2,), 0, 0.0, 9.0),
+    ]
+    stats = folded([*events, Finished("stop", 30.0)])
+    assert (stats.draft_passes, stats.in_vain, stats.drafted, stats.draft_ms) == (1, 1, 0, 4.0)
+    assert "no draft was worth verifying" in stats.summary()
+    assert folded(EVENTS).draft_passes == 3
+
+
 def test_an_interrupted_answer_keeps_its_figures() -> None:
     stats = folded(EVENTS[:3])
     assert stats.reason == "interrupted"

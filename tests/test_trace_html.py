@@ -39,6 +39,8 @@ def test_text_and_colours_by_hand() -> None:
     assert '<span class="accepted"> b</span>|<span class="rejected">X↵</span>|<span class="rejected">·</span>' in first
     assert '<span class="accepted">?</span>|<span class="plain">!</span>' in blocks[2]  # past the stop, not rejected
     assert "plain step" in blocks[3]
+    doubted = (BlockVerified(6, 0, (5,), 0, 3.0, 1.0), ["."], 0.5)
+    assert "no draft verified; draft 3.0 ms" in render([recording(*STEPS[:-2], doubted, STEPS[-1])])
     assert '<span class="plain"> end</span>' in blocks[4]
 
 

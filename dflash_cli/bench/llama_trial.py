@@ -14,6 +14,7 @@ from dflash_cli.bench.subject import PeerUnavailable
 
 PROMPT = list(range(1, 9))  # ids that any vocabulary has
 CONTEXT, TOKENS = 64, 2
+CRASHES = (signal.SIGILL, signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT)
 WITHOUT_THE_NEWEST = 'CMAKE_ARGS="-DGGML_NATIVE=OFF" pip install --force-reinstall --no-cache-dir llama-cpp-python'
 
 
@@ -21,12 +22,23 @@ def require_survival(path: Path, threads: int) -> None:
     """Raises PeerUnavailable where llama.cpp is ended by a signal. What it says in words is left to who loads it."""
     process = multiprocessing.get_context("spawn").Process(target=_answer, args=(str(path), threads), daemon=True)
     process.start()
-    process.join()
-    if process.exitcode is not None and process.exitcode < 0:
-        raise PeerUnavailable(
-            f"llama.cpp was ended by {signal.Signals(-process.exitcode).name} in a trial with {path.name}; a build "
-            f"with fewer instructions may run: {WITHOUT_THE_NEWEST}"
-        )
+    try:
+        process.join()
+    finally:
+        if process.is_alive():  # interrupted
+            process.kill()
+            process.join()
+    number = -(process.exitcode or 0)
+    if number > 0:
+        advice = f"; a build with fewer instructions may run: {WITHOUT_THE_NEWEST}" if number in CRASHES else ""
+        raise PeerUnavailable(f"llama.cpp was ended by {_name(number)} in a trial with {path.name}{advice}")
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those without a name
+        return f"signal {number}"
 
 
 def _answer(path: str, threads: int) -> None:

@@ -78,7 +78,7 @@ class Ours:
             decoded=sum(len(each.ids) - 1 for each in stats),
             peak_bytes=self._peak.bytes(),
             steps=len(longest.lengths),
-            drafted_steps=sum(width > 0 for width in longest.drafted_each),
+            drafted_steps=longest.draft_passes,
             draft_ms=longest.draft_ms,
             verify_ms=longest.verify_ms,
             lengths=[length for each in stats for length in each.lengths],

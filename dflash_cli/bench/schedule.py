@@ -55,9 +55,14 @@ class Scheduled:
         self.step = 0
         return self.backend.prefill(ids, start, row)
 
+    @torch.inference_mode()
     def draft(self, anchors: Tensor, start: Sequence[int]) -> Tensor:
-        """See Backend."""
-        return self.backend.draft(anchors, start)
+        """See Backend. Where probabilities are looked at, on a CPU, the drafter is made sure: what random weights think
+        of drafts that are kept by a schedule means nothing."""
+        logits = self.backend.draft(anchors, start)
+        if self.device.type != "cpu":
+            return logits
+        return logits.scatter_(-1, logits.argmax(-1, keepdim=True), min(CERTAIN, torch.finfo(logits.dtype).max))
 
     @torch.inference_mode()
     def verify(self, ids: Tensor, start: Sequence[int]) -> Tensor:

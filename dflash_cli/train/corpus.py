@@ -52,7 +52,7 @@ class AnswerFile:
         """Raises DFlashError where the file was made differently, or it or the one beside it is damaged."""
         self.path, self.how = path, how
         self._sidecar = path.with_suffix(".json")
-        self._check_how()
+        self._says_how = self._check_how()
         self.answers: dict[str, list[int]] = {}
         for number, line in enumerate(self.lines(), 1):
             try:
@@ -61,9 +61,10 @@ class AnswerFile:
             except (ValueError, KeyError, TypeError):
                 raise DFlashError(f"{path} line {number} is damaged; remove that line") from None
 
-    def _check_how(self) -> None:
+    def _check_how(self) -> bool:
+        """Whether all that is known of it is written down."""
         if not self._sidecar.is_file():
-            return
+            return False
         try:
             found = json.loads(self._sidecar.read_bytes())
         except ValueError:
@@ -79,6 +80,7 @@ class AnswerFile:
                     f"the answers in {self.path} were made with {key} {before!r}, now it is {value!r}; "
                     "use another --out, or remove that file and the one beside it"
                 )
+        return found.get(CHECKPOINT) is not None or self.how.get(CHECKPOINT) is None
 
     def lines(self) -> list[bytes]:
         """The whole lines, without one that is being written or was cut off while it was."""
@@ -91,8 +93,9 @@ class AnswerFile:
         What cannot be made whole any more, a line cut off by the end of another process, goes first.
         """
         ensure_private(self.path.parent)
-        if not self._sidecar.is_file():
+        if not self._says_how:
             write_private(self._sidecar, json.dumps(self.how, indent=1).encode())
+            self._says_how = True
         try:
             if self.path.is_file():
                 os.truncate(self.path, sum(map(len, self.lines())))

@@ -170,7 +170,9 @@ class Recipe:
     row_tokens: int = setting(
         4096, Whole(64), "Context tokens and block slots computed at once.", "training", "--row-tokens"
     )
-    epochs: int = setting(6, Whole(1), "Times each document is used.", "training", "--epochs")
+    epochs: int = setting(
+        6, Whole(1), "Times each document is used; may change when a run goes on.", "training", "--epochs"
+    )
     steps: int | None = setting(
         None,
         Whole(1),

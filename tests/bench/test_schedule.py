@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.base import drafts_and_chances
 from dflash_cli.bench.schedule import Scheduled, accepted_drafts
 from dflash_cli.errors import UsageError
 from dflash_cli.events import BlockVerified
@@ -45,6 +46,14 @@ def test_sampled_answers_follow_the_schedule_too(temperature: float, dtype: torc
     decoder = Decoder(Scheduled(engine, 4.0))  # type: ignore[arg-type]
     events = list(decoder.generate(Request([1, 2, 3], SamplingParams(temperature, seed=1), max_new_tokens=61)))
     assert {each.accepted for each in events if isinstance(each, BlockVerified)} == {3}
+
+
+def test_the_drafter_is_sure_so_that_a_width_may_be_fitted_to_what_is_kept() -> None:
+    backend = Scheduled(make_engine(make_target(), make_drafter()), 4.0)
+    backend.prefill(torch.tensor([1, 2, 3]), 0)
+    drafts, chances = drafts_and_chances(backend, torch.tensor([4]), [3])  # type: ignore[arg-type]
+    assert drafts.shape == chances.shape == (1, 5)
+    assert (chances == 1).all()
 
 
 def test_a_narrow_pass_keeps_no_more_than_it_has() -> None:

@@ -52,6 +52,8 @@ def test_answers_of_other_weights_are_others(model: Model, tmp_path: Path, monke
     del old["checkpoint"]
     (tmp_path / "answers.json").write_text(json.dumps(old))
     made_with("bbb")
+    with pytest.raises(DFlashError, match="made with checkpoint 'bbb', now it is 'ccc'"):
+        made_with("ccc")
     assert how_answered(replace(RECIPE, engine="http://localhost:1/v1"), model)["checkpoint"] is None
 
 
