@@ -13,19 +13,10 @@ import backends
 from backends import BACKENDS, Choice, choose_backend, create_backend
 from backends.base import BackendUnavailable, Clock
 from backends.draft_vocabulary import DraftHead
-from backends.engine import Engine
 from dflash_cli.request import Request
 from dflash_cli.speculative import Decoder
-from tests.tiny import VOCAB, make_drafter, make_engine, make_target
-
-TARGET, DRAFTER = make_target(), make_drafter()
-IDS = torch.randint(0, VOCAB, (60,), generator=torch.Generator().manual_seed(2))
-
-
-def build(drafter: Any = DRAFTER, **settings: Any) -> Engine:
-    engine = create_backend("eager", TARGET, drafter, **{"max_len": 64, **settings})
-    assert isinstance(engine, Engine)
-    return engine
+from tests.one_pair import DRAFTER, IDS, TARGET, build
+from tests.tiny import make_drafter, make_engine, make_target
 
 
 def test_names_import_no_torch_and_say_what_exists() -> None:

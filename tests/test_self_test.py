@@ -7,20 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from backends import create_backend
 from backends.base import BackendUnavailable
-from backends.engine import Engine
 from backends.self_test import self_test
-from tests.tiny import VOCAB, make_drafter, make_eagle, make_target
-
-TARGET, DRAFTER = make_target(), make_drafter()
-IDS = torch.randint(0, VOCAB, (60,), generator=torch.Generator().manual_seed(2))
-
-
-def build(drafter: Any = DRAFTER, **settings: Any) -> Engine:
-    engine = create_backend("eager", TARGET, drafter, **{"max_len": 64, **settings})
-    assert isinstance(engine, Engine)
-    return engine
+from tests.one_pair import DRAFTER, IDS, build
+from tests.tiny import VOCAB, make_eagle
 
 
 def test_a_self_test_passes_an_equal_backend_and_keeps_its_cache() -> None:
