@@ -200,7 +200,7 @@ class CompiledEngine(Engine):
         placed = on_device(start, self.device)
         if self.is_warm and self.trusts_guards:
             try:
-                with _stance(trusting=True):
+                with self._counting(), _stance(trusting=True):  # a GPU may still record
                     return self._recorded_or_run(kind, length, ids, placed, start)
             except torch.OutOfMemoryError:
                 raise
